@@ -127,12 +127,12 @@ async def test_half_a_surrogate_pair(caller: Caller) -> None:
 
 async def test_half_a_surrogate_pair_from_a_program(caller: Caller) -> None:
     """Programs may call the tools without JSON; what no machine takes is refused all the same."""
-    with pytest.raises(CallRefused, match="`cmd` has half a surrogate pair at position 5"):
+    with pytest.raises(CallRefused, match="`cmd` has a lone surrogate at position 5"):
         await caller.tools.exec_command(ExecArguments(cmd="echo \ud800", login=False))
-    with pytest.raises(CallRefused, match="`workdir` has half"):
+    with pytest.raises(CallRefused, match="`workdir` has a lone surrogate"):
         await caller.tools.exec_command(ExecArguments(cmd="true", workdir="\ud800", login=False))
     session_id, _ = await caller.begin("stty raw -echo; echo ready; cat", tty=True, until="ready")
-    with pytest.raises(CallRefused, match="`chars` has half"):
+    with pytest.raises(CallRefused, match="`chars` has a lone surrogate"):
         await caller.tools.write_stdin(WriteArguments(session_id=session_id, chars="\ud800"))
     caller.tools.terminate(session_id)
 

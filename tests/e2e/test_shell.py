@@ -97,8 +97,8 @@ def test_mistakes_are_told_and_the_next_line_is_read(tmp_path: Path) -> None:
     assert "Unknown process id 5" in done.stdout
     assert "there is no command 5; :list shows those that run" in done.stdout
     assert ":kill takes the number of a command" in done.stdout
-    assert "`x` is no number of a command" in done.stdout
-    assert "`soon` is no number of seconds" in done.stdout
+    assert "`x` is not the number of a command" in done.stdout
+    assert "`soon` is not a number of seconds" in done.stdout
     assert "nothing was run yet" in done.stdout
     assert "\non\n" in done.stdout
 

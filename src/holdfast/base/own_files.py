@@ -143,7 +143,7 @@ def token_files(environ: Mapping[str, str]) -> Iterator[str]:
     for folder in own_files(environ).folders:
         yield f"{folder}/environments.toml"
     # Another client's, which has the token of a server of ours that it uses.
-    folder = names.HOME_FOLDER
+    folder = names.HOME_DIRECTORY
     homes = {user_home(environ) / folder, Path(database_home()) / folder}
     for home in (environ.get(names.HOME_VARIABLE, ""), *map(str, homes)):
         if os.path.isabs(home):

@@ -1,1 +1,1 @@
-"""Everything that imitates Codex; `README.md` says how to follow a new release of it."""
+"""Everything that imitates Codex; `README.md` says how to follow a new release."""

@@ -1,35 +1,33 @@
 """
 Answer to `environmentConfig/read`: the Codex configuration of this machine.
 
-A client asks for the values of some keys, and for the files that set them. It merges the answer
-with its own configuration, so the order of the layers matters. Values are not interpreted, unless
-they decide whether another file is read [environment.config]. All else here was observed on the
-real server.
+A client asks for the values of some keys and for the files that set them. It merges the answer with
+its own configuration, so the order of the layers matters. Values are only interpreted if they
+decide whether another file is read [environment.config]. The rest was observed on the real server.
 
-Layers of `config`, lowest precedence first; a missing file is no layer:
+Layers of `config`, lowest precedence first; missing files are left out:
 
 1. `/etc/codex/config.toml`, named `system (FILE)`;
 2. `config.toml` in the Codex home, named `user (FILE)`;
-3. `.codex/config.toml` in each folder from the project root down to the cwd, as
-   far as trusted, named `project (FILE)`;
+3. `.codex/config.toml` in each trusted directory from the project root down to the cwd,
+   named `project (FILE)`;
 4. `/etc/codex/managed_config.toml`, named `legacy managed_config.toml (FILE)`.
 
-Layers of `requirements`: `/etc/codex/requirements.toml`, then the rules that follow
-from three keys of `managed_config.toml`; both are named by their file alone.
-Configuration from the cloud goes above the first layer of each kind, if that
-layer is in the answer (`cloudInsertionIndex`).
+Layers of `requirements`: `/etc/codex/requirements.toml`, then the rules derived from three keys of
+`managed_config.toml`; both are named by their file only. Configuration from the cloud goes above
+the first layer of each kind, if that layer is in the answer (`cloudInsertionIndex`).
 
-The project root is the nearest folder, from the cwd upwards, that holds one of
-`project_root_markers`, `.git` unless set; without one it is the cwd. A `.git`
-folder without `HEAD` does not count. A folder is trusted if the merged layers 1, 2
-and 4 say so in `projects`. The first entry found decides: that of the folder, of the
-project root, or of the git repository of the cwd (for a work tree, the main one). Each
-path is looked up as spelled, and then with its links resolved. A project may not set the
-keys in `NOT_FOR_PROJECTS`. The Codex home is not a project's `.codex`.
+The project root is the nearest directory, from the cwd upwards, that contains one of
+`project_root_markers` (by default `.git`), or otherwise the cwd. A `.git` directory without `HEAD`
+does not count. A directory is trusted if the merged layers 1, 2 and 4 say so in `projects`. The
+first entry found decides: that of the directory, of the project root, or of the git repository of
+the cwd (for a linked work tree, the main one). Each path is looked up as spelled, then with links
+resolved. A project may not set the keys in `NOT_FOR_PROJECTS`. The Codex home does not count as a
+project's `.codex`.
 
-A projection keeps the order of the file. A path that ends early, at a table
-without the next key or at a value that is no table, selects what it reached. The
-`toml` of a layer is a text, spelled afresh; comments are gone.
+A projection keeps the order of the file. A path that ends early, at a table without the next key or
+at a value that is not a table, selects what it has reached. The `toml` of a layer is written again
+from the parsed values, without comments.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ from holdfast.wire.protocol.paths import PathUri
 
 __all__ = [
     "NOT_FOR_PROJECTS",
-    "SYSTEM_FOLDER",
+    "SYSTEM_DIRECTORY",
     "ConfigLoadError",
     "SelectorError",
     "check_selectors",
@@ -59,7 +57,7 @@ __all__ = [
     "read_executor_config",
 ]
 
-SYSTEM_FOLDER: Final = "/etc/codex"
+SYSTEM_DIRECTORY: Final = "/etc/codex"
 
 # Keys that could send data elsewhere or run a program; dropped from project layers.
 NOT_FOR_PROJECTS: Final = frozenset(
@@ -80,7 +78,7 @@ NOT_FOR_PROJECTS: Final = frozenset(
 _APPROVAL_POLICIES: Final = ("untrusted", "on-failure", "on-request", "granular", "never")
 _SANDBOX_MODES: Final = ("read-only", "workspace-write", "danger-full-access")
 _REVIEWERS: Final = ("user", "auto_review", "guardian_subagent")
-# Members of a granular approval policy, with their defaults where they have one.
+# Members of a granular approval policy, with their defaults, if any.
 _GRANULAR: Final = {
     "sandbox_approval": None,
     "rules": None,
@@ -91,7 +89,7 @@ _GRANULAR: Final = {
 
 
 class SelectorError(InvalidParams):
-    """The key paths of a request are unusable (-32602)."""
+    """The key paths of a request are invalid (-32602)."""
 
 
 class ConfigLoadError(OperationFailed):
@@ -112,53 +110,53 @@ def read_executor_config(
     environ: Mapping[str, str],
     home: str | None,
     hostname: str | None,
-    system_folder: str = SYSTEM_FOLDER,
+    system_directory: str = SYSTEM_DIRECTORY,
 ) -> ConfigReadResponse:
     """
     Read the layers that apply to a directory, reduced to the selected keys.
 
-    The files are read at each call. On the wire, `check_selectors` comes before the check of the
-    cwd; it is called here as well.
+    Each call reads the files. On the wire, `check_selectors` precedes the check of the cwd; it is
+    also called here.
 
     Args:
-        cwd: Absolute; it need not exist.
+        cwd: An absolute path, which need not exist.
         config_paths: Key paths into the layers of `config`.
         requirements_paths: Key paths into the layers of `requirements`.
-        environ: Where `CODEX_HOME` and `HOME` are looked up.
-        home: The user database's idea of a home, for an empty or missing `HOME`.
-        hostname: What `executor_hostname` returned.
-        system_folder: Where the files of the system are.
+        environ: Variables, for `CODEX_HOME` and `HOME`.
+        home: The home from the user database, for an empty or missing `HOME`.
+        hostname: The result of `executor_hostname`.
+        system_directory: The directory of the system's files.
 
     Raises:
-        SelectorError: There is no key path, or an empty one.
-        ConfigLoadError: A file cannot be read or understood.
+        SelectorError: There are no key paths, or one is empty.
+        ConfigLoadError: A file cannot be read or is invalid.
     """
     check_selectors(config_paths, requirements_paths)
     user_home = environ.get("HOME") or home
-    codex_folder = codex_home(environ, user_home)
+    codex_directory = codex_home(environ, user_home)
     try:
-        config, requirements = _load(cwd, codex_folder, system_folder)
+        config, requirements = _load(cwd, codex_directory, system_directory)
     except ConfigLoadError as error:
         raise ConfigLoadError(
             f"failed to load executor-local config: {error}", errno=error.errno, path=error.path
         ) from error
     return ConfigReadResponse(
         user_home_dir=_uri(user_home) if user_home and os.path.isabs(user_home) else None,
-        codex_home_dir=_uri(codex_folder),
+        codex_home_dir=_uri(codex_directory),
         hostname=hostname,
-        config=_stack(config, config_paths, below_cloud=f"{system_folder}/config.toml"),
+        config=_stack(config, config_paths, below_cloud=f"{system_directory}/config.toml"),
         requirements=_stack(
-            requirements, requirements_paths, below_cloud=f"{system_folder}/requirements.toml"
+            requirements, requirements_paths, below_cloud=f"{system_directory}/requirements.toml"
         ),
     )
 
 
 def check_selectors(*path_lists: Sequence[Sequence[str]]) -> None:
     """
-    Refuse a request that selects nothing.
+    Refuse a request without valid key paths.
 
     Raises:
-        SelectorError: There is no key path, or an empty one.
+        SelectorError: There are no key paths, or one is empty.
     """
     paths = [path for path_list in path_lists for path in path_list]
     if not paths:
@@ -169,9 +167,9 @@ def check_selectors(*path_lists: Sequence[Sequence[str]]) -> None:
 
 def executor_hostname() -> str:
     """
-    Return the full name of this host, in lower case.
+    Return the fully qualified name of this host in lower case.
 
-    The resolver may ask the network for it: call it once, off the event loop.
+    The resolver may use the network: call this once, outside the event loop.
     """
     name = socket.gethostname()
     try:
@@ -187,10 +185,10 @@ def _uri(path: str) -> str:
 
 def codex_home(environ: Mapping[str, str], user_home: str | None) -> str:
     """
-    Find the folder of Codex, which need not exist unless `CODEX_HOME` names it.
+    Return the Codex home, which need not exist unless `CODEX_HOME` names it.
 
     Raises:
-        ConfigLoadError: There is none.
+        ConfigLoadError: The home is unknown, or `CODEX_HOME` is invalid.
     """
     chosen = environ.get("CODEX_HOME")
     if not chosen:
@@ -218,19 +216,21 @@ def codex_home(environ: Mapping[str, str], user_home: str | None) -> str:
 # Layers.
 
 
-def _load(cwd: str, codex_home: str, system_folder: str) -> tuple[list[_Layer], list[_Layer]]:
+def _load(cwd: str, codex_home: str, system_directory: str) -> tuple[list[_Layer], list[_Layer]]:
     """Read all files, in the order in which the real server reports their errors."""
-    managed = _read_layer("legacy managed_config.toml", f"{system_folder}/managed_config.toml", "")
-    system = _read_layer("system", f"{system_folder}/config.toml", _CONFIG_FILE)
+    managed = _read_layer(
+        "legacy managed_config.toml", f"{system_directory}/managed_config.toml", ""
+    )
+    system = _read_layer("system", f"{system_directory}/config.toml", _CONFIG_FILE)
     user = _read_layer("user", os.path.join(codex_home, "config.toml"), _CONFIG_FILE)
-    requirements_file = f"{system_folder}/requirements.toml"
+    requirements_file = f"{system_directory}/requirements.toml"
     text = _read_text(requirements_file, "Failed to read requirements file {}: ")
     requirements = [_Layer(file, file, rules) for _, file, rules in _managed_rules(managed)]
     if text is not None:
         table = _parse(text, requirements_file, "failed to parse requirements layer ")
         requirements.insert(0, _Layer(requirements_file, requirements_file, table))
 
-    # Only these three decide about trust: a project must not be able to trust itself.
+    # Only these three determine trust: a project must not be able to trust itself.
     below = [layer for layer in (system, user) if layer is not None]
     above = [layer for layer in (managed,) if layer is not None]
     merged: Table = {}
@@ -255,11 +255,11 @@ def _project_layers(cwd: str, codex_home: str, merged: Table) -> Iterator[_Layer
     real_codex_home = os.path.realpath(codex_home)
     below = [] if cwd == root else os.path.relpath(cwd, root).split("/")
     for depth in range(len(below) + 1):
-        folder = os.path.join(root, *below[:depth])
-        dot_codex = os.path.join(folder, ".codex")
+        directory = os.path.join(root, *below[:depth])
+        dot_codex = os.path.join(directory, ".codex")
         if (
             not os.path.isdir(dot_codex)
-            or not trust.covers(folder)
+            or not trust.covers(directory)
             or os.path.realpath(dot_codex) == real_codex_home
         ):
             continue
@@ -281,88 +281,88 @@ def _markers(merged: Table) -> list[str]:
 
 
 def _projects(merged: Table) -> dict[str, str]:
-    """Return the trust level of each folder that has one."""
+    """Return the trust level of each directory that has one."""
     projects = merged.get("projects", {})
     if not isinstance(projects, dict):
         _refuse(f"invalid type: {_kind(projects)}, expected a map", "projects")
     levels = {}
-    for folder, project in projects.items():
-        where = f"projects.{folder}"
+    for directory, project in projects.items():
+        where = f"projects.{directory}"
         if not isinstance(project, dict):
             _refuse(f"invalid type: {_kind(project)}, expected struct ProjectConfig", where)
         if "trust_level" in project:
             level = _variant(
                 project["trust_level"], ("trusted", "untrusted"), f"{where}.trust_level"
             )
-            levels[folder] = level
+            levels[directory] = level
     return levels
 
 
 class _Trust:
-    """Trust levels of the directories of one project."""
+    """The trust levels of a project's directories."""
 
     def __init__(self, levels: Mapping[str, str], fallbacks: Iterable[str | None]) -> None:
         self._levels = levels
-        self._fallbacks = [folder for folder in fallbacks if folder is not None]
+        self._fallbacks = [directory for directory in fallbacks if directory is not None]
 
-    def covers(self, folder: str) -> bool:
-        # The first entry decides, even if it says `untrusted` and a later one would not.
-        for candidate in (folder, *self._fallbacks):
+    def covers(self, directory: str) -> bool:
+        # The first entry decides, even if it says `untrusted` and a later one `trusted`.
+        for candidate in (directory, *self._fallbacks):
             for spelling in (candidate, os.path.realpath(candidate)):
                 if spelling in self._levels:
                     return self._levels[spelling] == "trusted"
         return False
 
 
-def _upwards(folder: str) -> Iterator[str]:
-    yield folder
-    while folder != "/":
-        folder = os.path.dirname(folder)
-        yield folder
+def _upwards(directory: str) -> Iterator[str]:
+    yield directory
+    while directory != "/":
+        directory = os.path.dirname(directory)
+        yield directory
 
 
 def _project_root(cwd: str, markers: Sequence[str]) -> str:
-    for folder in _upwards(cwd):
+    for directory in _upwards(cwd):
         for marker in markers:
-            path = os.path.join(folder, marker)
+            path = os.path.join(directory, marker)
             if _is_git_entry(path) if marker == ".git" else os.path.exists(path):
-                return folder
+                return directory
     return cwd
 
 
 def _is_git_entry(path: str) -> bool:
-    """Return True for a repository or a pointer to one, not for an empty `.git` directory."""
+    """Return True for a repository or a pointer to one, but not for an empty `.git`."""
     return os.path.isfile(path) or os.path.exists(os.path.join(path, "HEAD"))
 
 
 def _repository_of(cwd: str) -> str | None:
-    """Return the folder of the repository, for a work tree that of the main one."""
-    for folder in _upwards(cwd):
-        entry = os.path.join(folder, ".git")
+    """Return the directory of the repository; for a linked work tree, the main one."""
+    for directory in _upwards(cwd):
+        entry = os.path.join(directory, ".git")
         if os.path.isfile(entry):
-            return _main_work_tree(folder, entry)
+            return _main_work_tree(directory, entry)
         if _is_git_entry(entry):
-            return folder
+            return directory
     return None
 
 
-def _main_work_tree(folder: str, entry: str) -> str | None:
+def _main_work_tree(directory: str, entry: str) -> str | None:
     """
     Follow the pointer of a linked work tree, if the repository points back.
 
-    Anyone can write a pointer, so on its own it must not lend a folder the trust
-    of a repository it does not belong to.
+    Anyone can write a pointer, so by itself it must not give a directory the trust of a
+    repository that it does not belong to.
     """
     try:
         pointer = _first_line(entry)
         if not pointer.startswith("gitdir:"):
             return None
-        private = os.path.join(folder, pointer.removeprefix("gitdir:").strip())
+        private = os.path.join(directory, pointer.removeprefix("gitdir:").strip())
         common = os.path.join(private, _first_line(os.path.join(private, "commondir")))
         back = os.path.join(private, _first_line(os.path.join(private, "gitdir")))
     except (OSError, UnicodeError):
         return None
-    # A real work tree is known to its repository, by a file that points back.
+    # The repository of a real work tree has a file that points back.
     if os.path.realpath(back) != os.path.realpath(entry):
         return None
     parent, name = os.path.split(os.path.realpath(common))
@@ -375,7 +375,7 @@ def _first_line(file: str) -> str:
 
 
 def _managed_rules(managed: _Layer | None) -> Iterator[_Layer]:
-    """Yield the requirements that follow from the settings an administrator has fixed."""
+    """Yield the requirements derived from settings that an administrator has fixed."""
     if managed is None:
         return
     rules: Table = {}
@@ -385,7 +385,7 @@ def _managed_rules(managed: _Layer | None) -> Iterator[_Layer]:
             rules["allowed_approval_policies"] = [_approval_policy(table["approval_policy"])]
         if "approvals_reviewer" in table:
             reviewer = _variant(table["approvals_reviewer"], _REVIEWERS, "approvals_reviewer")
-            # A person may always take over from the machine.
+            # Review by the user is always allowed.
             rules["allowed_approvals_reviewers"] = (
                 ["user"] if reviewer == "user" else ["auto_review", "user"]
             )
@@ -457,17 +457,17 @@ def _merge(lower: Table, higher: Table) -> Table:
 
 def _read_text(file: str, blame: str) -> str | None:
     """
-    Return the text of a file, `None` if there is no such file.
+    Return the text of a file, or None if it does not exist.
 
     Args:
         file: Its path.
-        blame: What an error begins with; `{}` stands for the path.
+        blame: The beginning of an error text, with `{}` for the path.
     """
     number: int | None = None
     try:
         with open(file, "rb", opener=_open_at_once) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                # A directory, a FIFO or a device: all get the same text.
+                # Directories, FIFOs and devices all get the same text.
                 raise IsADirectoryError
             return stream.read().decode("utf-8").removeprefix("\ufeff")
     except FileNotFoundError:
@@ -482,25 +482,25 @@ def _read_text(file: str, blame: str) -> str | None:
 
 
 def _open_at_once(file: str, flags: int) -> int:
-    # O_NONBLOCK: `open` of a FIFO would wait for a writer, and it is refused anyway.
+    # O_NONBLOCK, since opening a FIFO, which is refused later, would wait for a writer.
     return os.open(file, flags | os.O_NONBLOCK)
 
 
 def _parse(text: str, file: str, blame: str = "") -> Table:
     """
-    Read TOML.
+    Parse TOML.
 
     Args:
         text: The contents of the file.
         file: Its path.
-        blame: What an error begins with.
+        blame: The beginning of an error text.
     """
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         problem = str(error)
     except RecursionError:
-        # tomllib recurses for each nested table or array.
+        # tomllib recurses for nested tables and arrays.
         problem = "too many levels"
     raise ConfigLoadError(f"{blame}{file}: {problem}", path=file)
 
@@ -517,15 +517,15 @@ def _stack(
         selected = _project(table, paths)
         if not selected:
             continue
-        folder = os.path.dirname(file)
-        kept.append(ConfigLayer(source=source, base_dir=_uri(folder), toml=spell_toml(selected)))
-        # Layers from the cloud go right above this one, if it is in the answer.
+        directory = os.path.dirname(file)
+        kept.append(ConfigLayer(source=source, base_dir=_uri(directory), toml=spell_toml(selected)))
+        # Layers from the cloud go directly above this one, if it is in the answer.
         cloud += file == below_cloud
     return ConfigStack(layers=kept, cloud_insertion_index=cloud)
 
 
 def _project(table: Table, paths: Iterable[Sequence[str]]) -> Table:
-    """Return the part of a table that the paths select, in the table's order."""
+    """Return the part of a table selected by the paths, in the table's order."""
     below: dict[str, list[Sequence[str]]] = {}
     for key, *rest in paths:
         below.setdefault(key, []).append(rest)

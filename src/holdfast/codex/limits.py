@@ -1,7 +1,7 @@
 """
-Times, sizes and counts that Codex has and its peers rely on.
+Times, sizes and counts of Codex that its peers rely on.
 
-Plain data. Limits that Holdfast chose by itself are where they are enforced.
+Plain data. Holdfast's own limits are where they are enforced.
 """
 
 __all__ = [
@@ -66,122 +66,122 @@ __all__ = [
 
 SESSION_KEPT = 80.0
 """
-Seconds that a server keeps a session without a connection.
+Seconds for which a server keeps a session without a connection.
 
-Its client tries for `RECOVERY` to come back. Older versions kept one for 30 seconds; more does
-them no harm, since no client uses an id again.
+The client tries to resume it for `RECOVERY` seconds. Older versions kept sessions for 30 seconds.
+A longer time does not affect their clients, which never reuse an id.
 """
 
 PROCESS_KEPT = 80.0
-"""Seconds that a closed process can be read and its id stays taken: as long as a session."""
+"""Seconds for which a closed process can be read and its id stays in use."""
 
 OUTPUT_KEPT = 1 << 20
-"""Bytes of output of one process that are kept for readers; the oldest chunks go first."""
+"""Most bytes of output of one process kept for readers; the oldest chunks are dropped first."""
 
 TERMINAL_SIZE = (24, 80)
-"""Rows and columns of a terminal whose start gives no size."""
+"""Rows and columns of a terminal if its start gives no size."""
 
 NO_PROXY_STATUS = 101
-"""Exit status of a command in a managed network without a proxy: that of a panic in Rust."""
+"""Exit status of a command in a managed network without a proxy: that of a Rust panic."""
 
 SNAPSHOT_SCOPE = 256
-"""Bytes of the scope id of a shell's snapshot."""
+"""Most bytes of the scope id of a shell snapshot."""
 
 RECOVERY = 45.0
 """
-Seconds in which a client tries to resume its session, counted from the loss of the connection.
+Seconds for which a client tries to resume its session, from the loss of the connection on.
 
-A refusal is final, whenever it comes: an older server forgets a session after 30.
+A refusal is always final: an older server forgets a session after 30 seconds.
 """
 
 RECOVERY_INTERVAL = 0.1
-"""Seconds between two attempts to resume."""
+"""Seconds between attempts to resume."""
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds to connect to a server that listens."""
+"""Seconds to connect to a listening server."""
 
 INFO_TIMEOUT = 30.0
-"""Seconds that `environment/info` may take."""
+"""Timeout of `environment/info` in seconds."""
 
 STATUS_TIMEOUT = 10.0
-"""Seconds that `environment/status` may take."""
+"""Timeout of `environment/status` in seconds."""
 
 # -- messages
 
 QUEUED_REQUESTS = 128
-"""Messages of one connection that wait for their turn; beyond them nothing is read."""
+"""Most queued messages of one connection; reading stops at this number."""
 
 MESSAGE_BYTES = 64 << 20
-"""Bytes of one message, the bound of the WebSocket library; one more ends the connection."""
+"""Most bytes of a message, as in Codex's WebSocket library; a longer one ends the connection."""
 
 MESSAGE_FRAME = 16 << 20
-"""Bytes of one WebSocket frame, the bound of the same library."""
+"""Most bytes of a WebSocket frame, as in the same library."""
 
 MESSAGE_VALUES = 262_144
-"""JSON values in one message: every scalar, array and object counts, keys do not."""
+"""Most JSON values in one message: scalars, arrays and objects count, keys do not."""
 
 MESSAGE_DEPTH = 127
-"""Levels of nesting that serde reads, the root object included."""
+"""Most levels of nesting for serde, including the root object."""
 
 # -- files and HTTP
 
 FILE_HANDLES = 128
-"""Open files of one connection."""
+"""Most open files of one connection."""
 
 FILE_HANDLE_ID = 32
-"""Bytes of the id of an open file."""
+"""Most bytes of the id of an open file."""
 
 FILE_BLOCK = 1 << 20
-"""Bytes of one block of an open file."""
+"""Most bytes of one block of an open file."""
 
 FILE_READ = 512 << 20
-"""Bytes of a file that is read as a whole."""
+"""Most bytes of a file to read as a whole."""
 
 FILE_LISTED = 50_000
-"""Entries of one directory that are listed."""
+"""Most entries in a listing of a directory."""
 
 WALK_DEPTH = 64
-"""Levels that a walk may ask for."""
+"""Most levels that a walk may request."""
 
 WALK_DIRECTORIES = 10_000
-"""Directories that a walk may ask for."""
+"""Most directories that a walk may request."""
 
 WALK_ENTRIES = 50_000
-"""Entries that a walk may ask for."""
+"""Most entries that a walk may request."""
 
 WALK_BUDGET = 4 << 20
-"""Bytes of the response to a walk, where an item counts its texts and `WALK_ITEM`."""
+"""Most bytes of the response to a walk; an item counts as its strings plus `WALK_ITEM`."""
 
 WALK_ITEM = 64
-"""Bytes that an item of a walk counts in addition to its texts."""
+"""Bytes counted for an item of a walk in addition to its strings."""
 
 BODY_PIECE = 1 << 20
-"""Bytes of an HTTP body in one notification, before base64."""
+"""Most bytes of an HTTP body in one notification, before base64."""
 
 BODY_PIECES = 256
-"""Pieces of one body that wait for their reader; one more and the stream fails."""
+"""Most queued pieces of a body; one more makes the stream fail."""
 
 # -- tokens and sandboxes
 
 SECRET_BYTES = 32
-"""Bytes of a shared secret, at least: HS256 is no stronger than its key, as RFC 7518 has it."""
+"""Least bytes of a shared secret, since HS256 is only as strong as its key (RFC 7518)."""
 
 JWT_SKEW = 30
-"""Seconds by which the clocks of a server and of whoever signs its tokens may differ."""
+"""Seconds by which the clocks of a server and of the issuer of its tokens may differ."""
 
 # -- command/exec of the app-server
 
 EXEC_TIMEOUT = 10.0
-"""Seconds that a command may take if the request gives no timeout."""
+"""Timeout of a command in seconds if the request gives none."""
 
 EXEC_OUTPUT = 1 << 20
-"""Bytes of each stream that are kept or sent if the request gives no cap."""
+"""Most bytes of each stream to keep or send if the request gives no cap."""
 
 EXEC_TIMED_OUT = 124
-"""Exit code of a command that took too long."""
+"""Exit code of a command that timed out."""
 
 STREAM_DRAIN = 2.0
-"""Seconds after an exit in which the rest of a stream is read, whoever still holds it open."""
+"""Seconds after an exit to read the rest of a stream that another process holds open."""
 
 # -- the tools exec_command and write_stdin
 
@@ -192,60 +192,60 @@ TOOL_WRITE_WAIT_MS = 250
 """Milliseconds that `write_stdin` waits by default."""
 
 TOOL_SHORTEST_WAIT = 0.25
-"""Seconds that a call waits at least."""
+"""Least seconds that a call waits."""
 
 TOOL_LONGEST_WAIT = 30.0
-"""Seconds that a call with input waits at most."""
+"""Most seconds that a call with input waits."""
 
 TOOL_SHORTEST_POLL = 5.0
-"""Seconds that a call without input waits at least, so that a model does not poll all the time."""
+"""Least seconds that a call without input waits, so that a model does not poll constantly."""
 
 TOOL_LONGEST_POLL = 300.0
-"""Seconds that a call without input waits at most."""
+"""Most seconds that a call without input waits."""
 
 TOOL_GRACE = 0.15
-"""Seconds after a start in which an exit is reported at once, before any clock runs."""
+"""Seconds after a start in which an exit is reported immediately, before any clock starts."""
 
 TOOL_END_OF_OUTPUT = 0.05
-"""Seconds to wait for the end of the output after an exit: a child may hold it for ever."""
+"""Seconds to wait for the end of the output after an exit: a child may hold it forever."""
 
 TOOL_INPUT_PAUSE = 0.1
-"""Seconds that a program gets to react to input before the clock of the call runs."""
+"""Seconds for a program to react to input before the clock of the call starts."""
 
 TOOL_UNKNOWN_EXIT = -1
-"""Exit code of a command that the tools killed, or whose end is unknown."""
+"""Exit code of a command that the tools killed or whose end is unknown."""
 
 TOOL_BYTES_PER_TOKEN = 4
-"""Bytes that count as a token of a model."""
+"""Bytes that count as one token."""
 
 TOOL_OUTPUT_TOKENS = 10_000
-"""Tokens of output that a call shows if it names no number."""
+"""Tokens of output to show in a call by default."""
 
 TOOL_DENIAL_TOKENS = 262_144
-"""Tokens of output in the message about a denial: the whole of `OUTPUT_KEPT`."""
+"""Tokens of output in the message about a denial: all of `OUTPUT_KEPT`."""
 
 TOOL_OUTPUT_ALLOWANCE = 1.2
-"""Factor by which a whole answer, its header included, may exceed the model's budget."""
+"""Factor by which a complete answer, including the header, may exceed the model's budget."""
 
 TOOL_DELTA_BYTES = 8_192
-"""Bytes of one piece of live output."""
+"""Most bytes of one piece of live output."""
 
 TOOL_DELTAS = 10_000
-"""Pieces of live output of one command; its transcript goes on."""
+"""Most pieces of live output per command; the transcript continues."""
 
 TOOL_SESSIONS = 64
-"""Commands that are held; one more ends another."""
+"""Most running commands; starting one more ends another."""
 
 TOOL_SESSIONS_CROWDED = 60
-"""Commands from which on a result says that there are many."""
+"""Number of commands from which results warn that there are many."""
 
 TOOL_SESSIONS_PROTECTED = 8
-"""Commands used last, which are never ended for others."""
+"""Number of most recently used commands that are never ended to make room."""
 
 TOOL_SESSION_IDS = (1_000, 99_999)
-"""The first and the last number of a session."""
+"""The first and the last session number."""
 
 # -- approvals
 
 APPROVAL_REVIEW = 90.0
-"""Seconds that an automatic reviewer has."""
+"""Timeout of an automatic reviewer in seconds."""

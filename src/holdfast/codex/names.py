@@ -1,5 +1,5 @@
 """
-Names that Codex gives to files, variables and telemetry, and that its peers look for.
+Names of files, variables and telemetry in Codex that its peers look for.
 
 Plain data.
 """
@@ -8,9 +8,9 @@ from typing import Final
 
 __all__ = [
     "CERTIFICATE_VARIABLE",
-    "DAEMON_FOLDER",
+    "DAEMON_DIRECTORY",
     "EXIT_WITH_STDIN",
-    "HOME_FOLDER",
+    "HOME_DIRECTORY",
     "HOME_VARIABLE",
     "LINE_ENDINGS",
     "LISTED_NAMES",
@@ -33,20 +33,20 @@ __all__ = [
 
 # -- files
 
-HOME_FOLDER: Final = ".codex"
-"""Directory of a user's settings, below the home; `HOME_VARIABLE` names another one."""
+HOME_DIRECTORY: Final = ".codex"
+"""Directory of a user's settings in the home directory; overridden by `HOME_VARIABLE`."""
 
-PROTECTED_NAMES: Final = (".git", ".agents", HOME_FOLDER, ".aws")
-"""Names directly below a writable root that stay read-only: they steer what runs later."""
+PROTECTED_NAMES: Final = (".git", ".agents", HOME_DIRECTORY, ".aws")
+"""Names directly below a writable root that stay read-only: they affect what runs later."""
 
-LISTED_NAMES: Final = (".git", ".agents", HOME_FOLDER)
-"""Names that clients list in a profile. Servers protect these and `.aws` by themselves."""
+LISTED_NAMES: Final = (".git", ".agents", HOME_DIRECTORY)
+"""Names that clients list in a profile. Servers always protect these and `.aws`."""
 
 PROJECT_ROOTS: Final = "codex-project-roots://"
 """Prefix of a pattern that applies to each project root."""
 
-DAEMON_FOLDER: Final = "/tmp/codex-daemon-{uid}"  # noqa: S108 (the place is Codex's choice)
-"""Directory of the sockets of a daemon that starts programs."""
+DAEMON_DIRECTORY: Final = "/tmp/codex-daemon-{uid}"  # noqa: S108 (the place is Codex's choice)
+"""Directory for sockets of the daemon that starts programs."""
 
 # -- variables
 
@@ -58,23 +58,23 @@ NOISE_VARIABLES: Final = (
     "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID",
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
 )
-"""Name a server that is reached through a relay."""
+"""Names a server that is reached through a relay."""
 
 CERTIFICATE_VARIABLE: Final = "CODEX_CA_CERTIFICATE"
-"""A file with the certificates that a server trusts for its HTTP calls."""
+"""A file with the certificates that a server trusts for HTTP calls."""
 
 THREAD_ID: Final = "CODEX_THREAD_ID"
 TOOL_CALL_ID: Final = "CODEX_TOOL_CALL_ID"
-"""The metadata of a start, as its command sees it."""
+"""The metadata of a start, for its command."""
 
 EXIT_WITH_STDIN: Final = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
-"""Setting of a server that a program has started; its commands must not get it."""
+"""Setting of a server started by another program; its commands must not inherit it."""
 
 LINE_ENDINGS: Final = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
-"""`1` tells the program `apply_patch` to leave line endings as they are."""
+"""`1` makes the program `apply_patch` preserve line endings."""
 
 NO_NETWORK: Final = "CODEX_SANDBOX_NETWORK_DISABLED"
-"""`1` tells a command that its sandbox has no network."""
+"""`1` indicates to a command that its sandbox has no network."""
 
 TOOL_SESSION: Final = "CODEX_SESSION_ID"
 """The id of the conversation whose model runs the command."""
@@ -94,9 +94,9 @@ TOOL_VARIABLES: Final = {
     "CODEX_CI": "1",
 }
 """
-Set for a model's command over everything else, also on a terminal.
+Set for a model's commands, overriding all others, even on a terminal.
 
-They ask for plain text, and for no program that waits for a key.
+They request plain text, and no pager that waits for a key.
 """
 
 NOT_INHERITED: Final = (
@@ -105,18 +105,18 @@ NOT_INHERITED: Final = (
     LINE_ENDINGS,
     "CODEX_PLUGIN_METRICS_OUTPUT",
 )
-"""Variables that a model's command does not inherit: they are about another command."""
+"""Variables that a model's commands do not inherit, since they are about another command."""
 
 # -- telemetry
 
 TELEMETRY_SCOPE: Final = "codex"
-"""Instrumentation scope: dashboards select by it."""
+"""Instrumentation scope, by which dashboards select."""
 
 TELEMETRY_SERVER: Final = "codex.exec_server"
 """The span of a server, and the prefix of its other spans and of its log events."""
 
 TELEMETRY_SPAWN: Final = "codex.process.spawn"
-"""The span of the start of a program."""
+"""The span for starting a program."""
 
 TELEMETRY_PROGRAMS: Final = "codex.process.start"
-"""The counter of such starts."""
+"""The counter of starts."""

@@ -1,7 +1,7 @@
 """
-Formatting of values as Rust does it (`{:?}` of a text, floats in decoder errors).
+Formats values as Rust does (`{:?}` of a string, floats in decoder errors).
 
-Models and clients read these texts in error messages. Which letters are printable depends on the
+Models and clients read these texts in error messages. Which characters are printable depends on the
 interpreter's Unicode version.
 """
 
@@ -10,7 +10,7 @@ import unicodedata
 
 __all__ = ["debug_text", "float_text"]
 
-# Everything but plain ASCII, and the two ASCII characters that are escaped.
+# Everything except printable ASCII, plus the two ASCII characters that are escaped.
 _UNUSUAL = re.compile(r"[^ !#-\[\]-~]")
 
 _SHORT = {
@@ -33,7 +33,7 @@ def _escape(match: "re.Match[str]") -> str:
     short = _SHORT.get(letter)
     if short is not None:
         return short
-    # A letter that combines with the one before it would change its look.
+    # A combining character would change the look of the one before it.
     shown = letter.isprintable() and unicodedata.category(letter) not in ("Mn", "Me")
     return letter if shown else f"\\u{{{ord(letter):x}}}"
 

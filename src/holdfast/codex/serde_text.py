@@ -1,8 +1,8 @@
 """
-Error texts for values that do not fit a type, in the words of serde [envelope.params.*].
+Error texts for values of the wrong type, in serde's wording [envelope.params.*].
 
-msgspec decodes, but words its errors differently. Only a value that msgspec has refused is walked
-again here, to find its first fault.
+msgspec decodes, but its errors read differently. So values that msgspec has refused are walked
+again here to find the first fault.
 """
 
 import json
@@ -27,7 +27,7 @@ def blame(value: object, kind: object, *, exact: bool = False) -> str:
     Args:
         value: Decoded JSON.
         kind: The expected type.
-        exact: True where the peer's decoder names every number it refuses; see `_blame`.
+        exact: True if the peer's decoder quotes every number that it refuses; see `_blame`.
     """
     return _blame(value, _type_info(kind), exact=exact) or "invalid value"
 
@@ -56,7 +56,7 @@ def _blame(value: object, kind: inspect.Type, *, exact: bool = False) -> str | N
             wanted = "a nonzero usize" if kind.ge == 1 else "u64"
             if isinstance(value, bool) or not isinstance(value, int | float):
                 return wrong_type(value, wanted, exact=exact)
-            # serde reports any number outside of u64, and any float, with the same two words.
+            # serde reports any number outside u64, and any float, with the same text.
             if kind.ge != 1:
                 return "invalid number"
             if isinstance(value, float):
@@ -75,7 +75,7 @@ def _blame(value: object, kind: inspect.Type, *, exact: bool = False) -> str | N
         case inspect.AnyType():
             return None
         case _:
-            # Strings, and the types that are made from one.
+            # Strings, and types decoded from a string.
             return None if isinstance(value, str) else wrong_type(value, "a string", exact=exact)
 
 
@@ -94,7 +94,7 @@ def _blame_named(value: object, kind: inspect.Metadata, *, exact: bool) -> str |
 
 
 def oversized(value: int) -> str | None:
-    """Return the text for an integer that does not fit into 64 bits, None for any other."""
+    """Return the text for an integer that does not fit into 64 bits; None for others."""
     if _I64_MIN <= value <= _U64_MAX:
         return None
     width = "u128" if value > 0 else "i128"
@@ -124,7 +124,7 @@ def _blame_shape(value: object, shapes: list[inspect.StructType], *, exact: bool
     if member not in value:
         return f"missing field `{member}`"
     tag = value[member]
-    # serde takes a non-negative integer for the index of the variant.
+    # serde treats a non-negative integer as the index of the variant.
     if exact and type(tag) is int and tag >= 0:
         index = f"variant index 0 <= i < {len(shapes)}"
         return oversized(tag) or f"invalid value: integer `{tag}`, expected {index}"
@@ -138,7 +138,7 @@ def _blame_shape(value: object, shapes: list[inspect.StructType], *, exact: bool
 
 def _blame_struct(value: object, kind: inspect.StructType, *, exact: bool) -> str | None:
     if exact and isinstance(value, list):
-        # A decoder that accepts a list as a structure expects all of its members.
+        # A decoder that accepts a list as a structure expects all its members.
         count = len(kind.fields)
         return f"invalid length {len(value)}, expected {_name(kind.cls)} with {count} elements"
     if not isinstance(value, dict):
@@ -167,7 +167,7 @@ def _name(struct: type) -> str:
 
 
 def _fits(value: object, kind: inspect.Type) -> bool:
-    """Return True if a number or null fits; the walk itself checks other values."""
+    """Return True if a number or null has the right type; the walk checks other values."""
     if isinstance(kind, inspect.UnionType):
         return any(_fits(value, some) for some in kind.types)
     if isinstance(kind, inspect.IntType):
@@ -180,7 +180,7 @@ def _fits(value: object, kind: inspect.Type) -> bool:
 
 def _choices(struct: type, name: str) -> list[str]:
     """
-    Return the values of a `Literal` in order of declaration, which msgspec's inspection loses.
+    Return the values of a `Literal` in their declared order, which msgspec does not preserve.
     """
     (kind,) = [field.type for field in structs.fields(struct) if field.name == name]
     literals = [one for one in (kind, *get_args(kind)) if get_origin(one) is Literal]
@@ -198,7 +198,7 @@ def _blame_variant(value: object, choices: list[str], *, exact: bool) -> str | N
 
 
 def wrong_type(value: object, wanted: str, *, exact: bool = False) -> str:
-    """Return the text for a value of another type than `wanted`."""
+    """Return the text for a value that is not of the type `wanted`."""
     match value:
         case None:
             got = "null"

@@ -1,8 +1,8 @@
 """
-Texts of Codex that clients compare, or that models know and act on.
+Texts of Codex that clients compare, or that models act on.
 
-Plain data. What Holdfast says in its own words is where it is said. `serde_text` and `rust_text`
-have the wording of faults in JSON.
+Plain data. Holdfast's own texts are where they are used. `serde_text` and `rust_text` have the
+wording of JSON errors.
 """
 
 __all__ = [
@@ -45,7 +45,6 @@ __all__ = [
     "NOT_SPAWNED",
     "NO_ABSOLUTE_PATH",
     "NO_ENVIRONMENT",
-    "NO_FOLDER",
     "NO_IMAGE",
     "NO_LANDLOCK",
     "NO_MANAGED_NETWORK",
@@ -56,6 +55,7 @@ __all__ = [
     "NO_PROXIES",
     "NO_PROXY_VARIABLES",
     "NO_RECURSIVE_REMOVAL",
+    "NO_SANDBOX_CWD",
     "NUL_IN_NAME",
     "ONLY_REVIEWED",
     "PATCH_REJECTED",
@@ -92,7 +92,7 @@ __all__ = [
     "delta_not_base64",
     "duration",
     "foreign_cwd",
-    "foreign_folder",
+    "foreign_directory",
     "foreign_root",
     "glob_matches",
     "handle_exists",
@@ -175,22 +175,22 @@ def client_lacks_method(method: str) -> str:
 
 
 def not_resumed(lost: str, why: object) -> str:
-    """Return the text of calls on a session that could not be resumed."""
+    """Return the error text of calls on a session that could not be resumed."""
     return f"{lost}; failed to resume exec-server session: {why}"
 
 
 def recovery_failed(limit: float) -> str:
-    """Return the reason that `not_resumed` gives if it took too long; a model reads it."""
+    """Return the reason for `not_resumed` if it took too long; a model reads it."""
     return f"recovery timed out after {limit:g}s"
 
 
 def duration(seconds: float) -> str:
-    """Return a time as Rust writes one: `500ms`, `1.5s`, `10s`."""
+    """Return a time in the format of Rust: `500ms`, `1.5s`, `10s`."""
     return f"{seconds:g}s" if seconds >= 1 or seconds == 0 else f"{seconds * 1000:g}ms"
 
 
 TRY_WITH_TOKEN = '  A real Codex needs its token: README.md, "Point a real Codex at it"\n'  # noqa: S105 - a hint
-"""A hint of `scripts/serve`, which shows how to use its server."""
+"""A hint from `scripts/serve` on how to use its server."""
 
 
 def try_without_token(url: str) -> str:
@@ -234,7 +234,7 @@ def snapshot_shell(name: str) -> str:
     return f"shell snapshots are unsupported for shell `{name}`"
 
 
-# -- programs on a terminal: one line for a path, one for each candidate in PATH
+# -- errors for programs on a terminal: one line for a path, or for each candidate in PATH
 
 NOT_SPAWNED = "Unable to spawn "
 """The beginning, before the program."""
@@ -261,7 +261,7 @@ def no_program(kind: str) -> str:
 NOT_REGULAR = "path is not a regular file"
 DIRECTORY_EXISTS = "directory already exists"
 NO_RECURSIVE_REMOVAL = "recursive no-follow removal is unsupported"
-"""About removal without following links."""
+"""For removal without following links."""
 NUL_IN_NAME = "file name contained an unexpected NUL byte"
 WRITE_RANGE = "file write range exceeds the signed 64-bit file offset limit"
 WALK_ZERO = "filesystem walk limits must be greater than zero"
@@ -371,14 +371,14 @@ def http_certificates(path: str, name: str, why: str, names: str) -> str:
 # -- sandboxes
 
 NO_MXC = "native MXC is unavailable on this executor"
-"""To a client that asks for the sandbox of Windows."""
+"""For a client that requests the Windows sandbox."""
 
 NO_LANDLOCK = "filesystem-restricted execution requires bubblewrap to isolate app-server sockets"
-"""To a client that asks for Landlock instead of mounts [sandbox.legacy-landlock]."""
+"""For a client that requests Landlock instead of mounts [sandbox.legacy-landlock]."""
 
 NO_MANAGED_NETWORK = "managed networking is not supported by this exec-server"
 
-NO_FOLDER = "file system sandbox context with dynamic permissions requires cwd"
+NO_SANDBOX_CWD = "file system sandbox context with dynamic permissions requires cwd"
 
 
 def mxc_not_prepared() -> str:
@@ -393,7 +393,7 @@ def foreign_root(why: object) -> str:
     return f"file system sandbox workspace root is not native to this exec-server host: {why}"
 
 
-def foreign_folder(what: str, uri: object, why: object) -> str:
+def foreign_directory(what: str, uri: object, why: object) -> str:
     return f"sandbox {what} URI `{uri}` is not valid on this exec-server host: {why}"
 
 
@@ -418,7 +418,7 @@ NOT_INITIALIZED = "Not initialized"
 ALREADY_INITIALIZED = "Already initialized"
 
 NO_ABSOLUTE_PATH = "AbsolutePathBuf deserialized without a base path"
-"""About a relative path where only an absolute one fits."""
+"""For a relative path where an absolute one is required."""
 
 
 def needs_experimental_api(what: str) -> str:
@@ -465,7 +465,7 @@ NO_ENVIRONMENT = (
     "No usable execution environment is available. Wait for an environment to become"
     " available before using this tool."
 )
-"""Both tools say so if there is nowhere to run."""
+"""For both tools, if there is no environment."""
 
 LOGIN_DISABLED = "login shell is disabled by config; omit `login` or set it to false."
 
@@ -476,10 +476,10 @@ JUSTIFICATION_ALONE = (
 )
 
 PROCESS_NOT_CREATED = "Failed to create unified exec process: "
-"""Stands before the reason."""
+"""Precedes the reason."""
 
 PROCESS_FAILED = "Unified exec process failed: "
-"""Stands before the reason."""
+"""Precedes the reason."""
 
 STDIN_FAILED = "failed to write to stdin"
 
@@ -547,8 +547,8 @@ def image_not_read(path: str, why: object) -> str:
     return f"unable to read image at `{path}`: {why}"
 
 
-def image_not_resolved(path: str, folder: object, why: object) -> str:
-    return f"unable to resolve image path `{path}` against environment cwd `{folder}`: {why}"
+def image_not_resolved(path: str, directory: object, why: object) -> str:
+    return f"unable to resolve image path `{path}` against environment cwd `{directory}`: {why}"
 
 
 # -- approvals
@@ -562,7 +562,7 @@ ASK_NO_SANDBOX = (
 )
 
 NO_PERSON = "approval request failed"
-"""About a command that only a person may allow, if the approver does not reach any."""
+"""For a command that only a person may approve, if the approver cannot reach one."""
 
 ONLY_REVIEWED = (
     "Managed command policy requires human approval, but this session requires automatic review."

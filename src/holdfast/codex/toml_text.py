@@ -1,4 +1,4 @@
-"""Spells TOML from what `tomllib` reads, the way the real server's library does."""
+"""Writes values from `tomllib` as TOML in the style of the real server's library."""
 
 import datetime
 import math
@@ -12,7 +12,7 @@ Table = dict[str, object]
 
 
 def spell_toml(table: Table) -> str:
-    """Spell a table as a document that reads back as the same table."""
+    """Return a document that parses to the same table."""
     sections: list[str] = []
     _spell_section(sections, (), table, repeated=False)
     return "\n".join(sections)
@@ -27,7 +27,7 @@ def _spell_section(
         for key, value in table.items()
         if key not in inner
     ]
-    # A table that only holds others needs no header of its own.
+    # A table that only contains tables needs no header.
     if path and (repeated or lines or not inner):
         name = ".".join(map(_spell_key, path))
         lines.insert(0, f"[[{name}]]" if repeated else f"[{name}]")
@@ -39,7 +39,7 @@ def _spell_section(
 
 
 def _tables_in(value: object) -> list[Table]:
-    """Return a value as the sections it is spelled as: none, one, or a list's own."""
+    """Return the tables that a value is written as: none, one, or those of a list."""
     if isinstance(value, dict):
         return [value]
     if isinstance(value, list) and all(isinstance(element, dict) for element in value):
@@ -48,10 +48,10 @@ def _tables_in(value: object) -> list[Table]:
 
 
 def spell_value(value: object) -> str:
-    """Spell one value, in one line unless it is a text of several."""
+    """Return a value as TOML, on one line unless it is a multi-line string."""
     if isinstance(value, str):
         return _spell_text(value)
-    # Before numbers: a bool is an int in Python.
+    # Before numbers, since a bool is an int in Python.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -63,15 +63,15 @@ def spell_value(value: object) -> str:
     if isinstance(value, dict):
         members = [f"{_spell_key(key)} = {spell_value(member)}" for key, member in value.items()]
         return f"{{ {', '.join(members)} }}" if members else "{}"
-    # Integers and dates, which Python spells like TOML.
+    # Integers and dates, which Python formats like TOML.
     return str(value)
 
 
 def _spell_float(value: float) -> str:
     if not math.isfinite(value):
-        # Python and TOML spell these alike: `nan`, `inf`, `-inf`.
+        # The same in Python and TOML: `nan`, `inf`, `-inf`.
         return str(value)
-    # The shortest digits that read back as the same number, but never an exponent.
+    # The shortest digits that parse to the same number, but never an exponent.
     text = format(Decimal(repr(value)), "f")
     return text if "." in text else f"{text}.0"
 
@@ -79,7 +79,7 @@ def _spell_float(value: float) -> str:
 def _spell_time(value: datetime.datetime | datetime.time) -> str:
     local = value.replace(tzinfo=None).isoformat()
     zone = value.isoformat().removeprefix(local)
-    # Python writes six digits of a fraction, the real server's library only those needed.
+    # Python writes six fractional digits, the real server's library only those needed.
     if value.microsecond:
         local = local.rstrip("0")
     return local + ("Z" if zone == "+00:00" else zone)
@@ -118,7 +118,7 @@ def _escape(text: str, characters: re.Pattern[str]) -> str:
 
 
 def _spell_text(text: str) -> str:
-    """Spell a string in the plainest of TOML's four ways that fits it."""
+    """Return a string in the simplest of TOML's four forms that can represent it."""
     control = _CONTROL.search(text) is not None
     lines = "\n" in text
     backslash = "\\" in text

@@ -6,11 +6,11 @@ __all__ = ["FOLLOWED", "Compat"]
 
 FOLLOWED = "0.169.0"
 """
-Announced by servers as `executorVersion`, and to the commands of a model as `CODEX_VERSION`.
+Servers announce it as `executorVersion`, and commands of a model get it as `CODEX_VERSION`.
 
-Nothing may depend on the version of a peer: a server cannot tell it. Each rule is chosen so that
-it is right for every version that is still in use, of which 0.166.0 is the oldest.
+Nothing may depend on the version of a peer, which a server cannot know. Each rule is right for
+every version still in use, of which 0.166.0 is the oldest.
 """
 
 Compat = Literal["codex-0.166.0"]
-"""A server whose `command/exec` can be imitated to the letter instead of the better default."""
+"""A server whose `command/exec` can be imitated exactly, instead of the better default."""

@@ -32,8 +32,8 @@ __all__ = ["FakeBackend", "FakeEnvironment", "Program"]
 
 Program = Callable[[FakeProcess], Awaitable[int | Verdict]]
 """
-Function that plays a program on a process: reads its input, writes its output, returns its exit
-code.
+Function that plays the program of a process: it reads the input, writes the output and returns
+the exit code.
 """
 
 # Bytes of unread input before `write` waits, the capacity of a pipe.
@@ -42,39 +42,38 @@ _PIPE = 64 << 10
 
 class FakeBackend:
     """
-    Backend whose processes do what a test says.
+    Backend whose processes a test controls.
 
-    By default every start succeeds, and the test drives the process that it takes from
-    `processes` or waits for with `process`. Programs registered with `on` drive their processes
-    by themselves. Use the backend as a context manager then: it ends them and raises their
-    errors.
+    By default every start succeeds, and the test drives the process, from `processes` or from
+    `process`, which waits for it. A program registered with `on` drives its process instead.
+    Then use the backend as a context manager, which ends programs and raises their errors.
     """
 
     def __init__(self, *, remote: bool = False, capabilities: Capabilities = HOLDFAST) -> None:
         """
         Args:
-            remote: True for a backend behind a connection, which can be lost.
-            capabilities: Features of its processes; `CODEX` for none of the extensions.
+            remote: True for a backend behind a connection that can be lost.
+            capabilities: Features of its processes; `CODEX` has none of the extensions.
         """
         self.remote = remote
         self.capabilities = capabilities
         self.line = FakeLine(remote=remote)
-        """The connection that all its processes share."""
+        """The connection that all processes share."""
         self.starts: list[StartParams] = []
-        """All requested starts, also refused ones."""
+        """All requested starts, including refused ones."""
         self.processes: list[FakeProcess] = []
-        """All started processes, the oldest first."""
+        """All started processes, oldest first."""
         self._programs: list[tuple[Callable[[StartParams], bool], Program | HoldfastError]] = []
         self._refusals: deque[HoldfastError] = deque()
         self._ids: set[str] = set()
-        # Starts that may proceed while they are held; None if they are not held.
+        # Number of held starts that may proceed; None if starts are not held.
         self._let_start: int | None = None
         self._running: dict[asyncio.Task[None], FakeProcess] = {}
         self._errors: list[Exception] = []
 
     @classmethod
     def codex(cls) -> Self:
-        """Return a backend that behaves like a Codex server: remote, and without extensions."""
+        """Return a backend that behaves like a Codex server: remote, without extensions."""
         return cls(remote=True, capabilities=CODEX)
 
     async def __aenter__(self) -> Self:
@@ -85,65 +84,65 @@ class FakeBackend:
 
     async def aclose(self) -> None:
         """
-        End all programs that still run, and their processes with them.
+        End all running programs and processes.
 
         Raises:
-            ExceptionGroup: With the errors of programs that failed.
+            ExceptionGroup: Programs failed; contains their errors.
         """
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        # Also those without a program: a test may have left them running.
+        # Including those without a program: a test may have left them running.
         for process in self.processes:
             process.stop(Verdict(reason=Reason.SERVER_STOPPING, exit_code=128 + 9, signal=9))
         errors, self._errors = self._errors, []
         if errors:
             raise ExceptionGroup("programs of a fake backend failed", errors)
 
-    # -- what a test says
+    # -- for the test
 
     def on(self, matches: Callable[[StartParams], bool], program: Program | HoldfastError) -> None:
         """
-        Define what a matching start does; of several, the first registered counts.
+        Define what a matching start does. If several match, the first registered is used.
 
         Args:
-            matches: Looks at the request.
-            program: Plays the process, or is the error that the start raises.
+            matches: Returns True for the requests in question.
+            program: Plays the process; or the error that the start raises.
         """
         self._programs.append((matches, program))
 
     def refuse_next_start(self, error: HoldfastError) -> None:
-        """Let the next start fail with this; several are used up one by one."""
+        """Make the next start fail with this error; further calls do so for the starts after it."""
         self._refusals.append(error)
 
     def hold_starts(self) -> None:
-        """Let starts wait until `let_start`; their ids are taken meanwhile."""
+        """Make starts wait for `let_start`; their ids are taken meanwhile."""
         self._let_start = 0
 
     def let_start(self, count: int | None = None) -> None:
-        """Let the next starts go ahead that wait; without a number, all from now on."""
+        """Let the next `count` held starts proceed; without a number, all from now on."""
         self._let_start = None if count is None else (self._let_start or 0) + count
         self.line.changes.notify()
 
     def forget(self, process_id: str) -> None:
-        """Free the id of a process, as a server does 80 s after its close."""
+        """Free the id of a process, as a server does 80 s after the process is closed."""
         self._ids.discard(process_id)
 
     def lose_line(self) -> None:
-        """Cut the connection; see `FakeProcess.lose_line`. Starts wait, too."""
+        """Cut the connection; see `FakeProcess.lose_line`. Starts also wait."""
         self.line.lose()
 
     def restore_line(self) -> None:
-        """Bring the connection back."""
+        """Restore the connection."""
         self.line.restore()
 
     def lose_for_good(self, error: HoldfastError | None = None) -> None:
-        """Lose the server: what is not over fails, and so does every further start."""
+        """Lose the server: open processes, waiting calls and all later starts fail."""
         self.line.lose_for_good(error)
 
     async def process(self, number: int = 0) -> FakeProcess:
         """
-        Return a process by its number, from 0, as soon as it is started.
+        Wait until a process is started, and return it. Numbers count from 0.
 
         Raises:
             TimeoutError: It was not started within 5 s.
@@ -159,7 +158,7 @@ class FakeBackend:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """
-        Wait until a condition holds that a call or an event can change.
+        Wait until a condition holds. It is checked after each call and event.
 
         Raises:
             TimeoutError: It did not hold within 5 s.
@@ -171,7 +170,7 @@ class FakeBackend:
     async def start(self, params: StartParams) -> FakeProcess:
         self.starts.append(params)
         self.line.changes.notify()
-        # Before all checks, so that a test can refuse any start.
+        # Before the checks, so that a test can refuse any start.
         if self._refusals:
             raise self._refusals.popleft()
         self._check_extensions(params)
@@ -189,7 +188,7 @@ class FakeBackend:
             if isinstance(program, HoldfastError):
                 raise program
         except BaseException:
-            # A failed start leaves no trace.
+            # A failed start does not use up its id.
             self._ids.discard(params.process_id)
             raise
         process = FakeProcess(
@@ -201,10 +200,10 @@ class FakeBackend:
         self.line.changes.notify()
         return process
 
-    # -- inside
+    # -- internal
 
     def _check_extensions(self, params: StartParams) -> None:
-        """Refuse what the server would silently ignore, as a client does."""
+        """Refuse parameters that the server would silently ignore, as a client does."""
         has = self.capabilities
         for asked, can, what in [
             (params.terminal_size is not None, has.process_resize, "size a terminal"),
@@ -215,7 +214,7 @@ class FakeBackend:
                 raise Unsupported(codes.METHOD_NOT_FOUND, f"exec-server cannot {what}")
 
     def _check(self, params: StartParams) -> None:
-        """Make the checks that need no system, as the engine does."""
+        """Make those checks of the engine that need no system calls."""
         refuse_unsupported(params)
         if not params.argv:
             raise InvalidParams("argv must not be empty")
@@ -236,7 +235,7 @@ class FakeBackend:
         task = asyncio.get_running_loop().create_task(self._run(process, program))
         self._running[task] = process
         task.add_done_callback(self._running.pop)
-        # A killed process runs its program no further.
+        # A killed process does not continue its program.
         process.when_killed(task.cancel)
 
     async def _run(self, process: FakeProcess, program: Program) -> None:
@@ -246,7 +245,7 @@ class FakeBackend:
             self._errors.append(error)
             detail = f"the program of {process.process_id} failed: {error!r}"
             result = Verdict(reason=Reason.LOST, exit_code=-1, detail=detail)
-        # The program may have ended its process by itself.
+        # The program may have ended the process itself.
         if process.running:
             process.end(result)
 
@@ -256,9 +255,9 @@ BASH = ShellInfo(name="bash", path="/bin/bash")
 
 class FakeEnvironment(Environment):
     """
-    An environment without a machine: its processes are those of a `FakeBackend`.
+    An environment without a machine. A `FakeBackend` starts its processes.
 
-    It has no files and makes no HTTP calls, unless it is given some.
+    It has files and makes HTTP calls only if they are passed in.
     """
 
     def __init__(
@@ -272,7 +271,7 @@ class FakeEnvironment(Environment):
     ) -> None:
         """
         Args:
-            backend: Starts its processes; by default one like a local machine.
+            backend: Starts the processes; by default a local `FakeBackend`.
             id: Its name.
             shell: The shell that it reports.
             filesystem: Its files.
@@ -289,26 +288,26 @@ class FakeEnvironment(Environment):
 
     @property
     def is_connected(self) -> bool:
-        """False while the line of its backend is lost."""
+        """False while the connection of its backend is lost."""
         line = self.backend.line
         return line.up and line.failure is None
 
     @property
     def filesystem(self) -> FileSystem:  # type: ignore[override]
-        """Its files, if it was given some."""
+        """Its files, if any were passed in."""
         if self._filesystem is None:
             raise OperationFailed(f"environment `{self.id}` has no files")
         return self._filesystem
 
     @property
     def http(self) -> HttpClient:  # type: ignore[override]
-        """HTTP calls from there, if it was given some."""
+        """Its HTTP client, if one was passed in."""
         if self._http is None:
             raise OperationFailed(f"environment `{self.id}` makes no HTTP calls")
         return self._http
 
     def start_connecting(self) -> None:
-        """Do nothing: there is nothing to connect to."""
+        """Do nothing: a fake environment needs no connection."""
 
     async def wait_ready(self) -> None:
         if self.closed:

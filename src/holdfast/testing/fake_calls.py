@@ -1,4 +1,4 @@
-"""Calls of a fake process, as they are recorded, and the capabilities that decide about them."""
+"""Recorded calls of a fake process, and the capabilities that decide which are supported."""
 
 from typing import Literal, NamedTuple
 
@@ -42,7 +42,7 @@ class Termination(NamedTuple):
 
 
 def as_refused(error: Refused, *, remote: bool) -> Refused:
-    """Return the error with the server's own as its cause, if it comes from a server."""
+    """Return the error. If it comes from a server, the server's error is its cause."""
     if remote and error.__cause__ is None:
         code = next(code for kind, code in _CODES if isinstance(error, kind))
         error.__cause__ = RemoteError(code, str(error))

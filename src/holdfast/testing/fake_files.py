@@ -1,4 +1,4 @@
-"""A fake `FileSystem`, whose files are in memory and which does what a test says."""
+"""A fake `FileSystem` with files in memory, controlled by the test."""
 
 import asyncio
 import errno
@@ -64,7 +64,7 @@ FileCall = Literal[
     "write_block",
     "aclose",
 ]
-"""A method of the seam, or of one of its handles, that is recorded and can be refused."""
+"""A method of the seam, or of a file handle, that is recorded and can be refused."""
 
 _LINK = "path contains a symbolic link"
 _NO_ENTRY = "path must name an entry"
@@ -72,14 +72,14 @@ _NOT_REGULAR = "path is not a regular file"
 
 
 class FileRequest(NamedTuple):
-    """One recorded call, with the paths it names."""
+    """One recorded call with its paths."""
 
     call: FileCall
     paths: tuple[str, ...]
 
 
 class _Refusal(NamedTuple):
-    """An error for calls on one path, or on every path."""
+    """An error for calls with one path, or with any path."""
 
     call: FileCall
     path: str | None
@@ -90,21 +90,21 @@ class FakeFileSystem:
     """
     Files in memory, with the errors of a real file system.
 
-    Every call is recorded, and a test may refuse it or let it wait. The test itself reaches the
-    files by `path`, at once and unseen. A sandbox that restricts anything is refused.
+    Every call is recorded, and a test may refuse or hold it. The test itself accesses files with
+    `path`, immediately and unrecorded. Calls with a sandbox that restricts anything are refused.
     """
 
     def __init__(self, contents: Mapping[str, str | bytes] | None = None) -> None:
         """
         Args:
-            contents: Files by their absolute paths. Their directories are made as well.
+            contents: Files by absolute path. Missing parent directories are created.
         """
         self.asked: list[FileRequest] = []
-        """Every call in order, also those that are refused or wait."""
+        """Every call in order, including refused and held ones."""
         self._tree = FileTree()
         self._changes = Changes()
         self._refusals: list[_Refusal] = []
-        # The calls that wait, None for all; and how many of them may still go ahead.
+        # The calls to hold, None for all; and how many of them may still proceed.
         self._held: set[FileCall] | None = set()
         self._let: int = 0
         for path, content in (contents or {}).items():
@@ -112,32 +112,32 @@ class FakeFileSystem:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content.encode() if isinstance(content, str) else content)
 
-    # -- what a test says
+    # -- for the test
 
     def path(self, path: str) -> FakePath:
-        """Return a path for the test itself, with methods as of `pathlib.Path`."""
+        """Return a path for the test itself, with methods as in `pathlib.Path`."""
         return FakePath(self._tree, path)
 
     def refuse(self, call: FileCall, error: HoldfastError | None, path: str | None = None) -> None:
         """
-        Answer a call with this error from now on.
+        Make a call fail with this error from now on.
 
         Args:
             call: The method.
-            error: Raised by each such call; None takes that back.
-            path: Refuse only calls that name this path first; by default all.
+            error: Raised by each such call; None makes it succeed again.
+            path: Refuse only calls whose first path is this one; by default all.
         """
         self._refusals = [it for it in self._refusals if (it.call, it.path) != (call, path)]
         if error is not None:
             self._refusals.append(_Refusal(call, path, error))
 
     def hold(self, *calls: FileCall) -> None:
-        """Let these calls wait until `let`, or all calls if none is named."""
+        """Make these calls wait for `let`; all calls if none is named."""
         self._held = set(calls) if calls else None
         self._let = 0
 
     def let(self, count: int | None = None) -> None:
-        """Let the next calls go ahead that wait; without a number, all from now on."""
+        """Let the next `count` held calls proceed; without a number, all from now on."""
         if count is None:
             self._held = set()
         else:
@@ -146,10 +146,10 @@ class FakeFileSystem:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """
-        Wait until something holds that a call can change.
+        Wait until a condition holds. It is checked after each call.
 
         Raises:
-            TimeoutError: It did not come to that within 5 s.
+            TimeoutError: It did not hold within 5 s.
         """
         await self._changes.until(holds)
 
@@ -167,10 +167,10 @@ class FakeFileSystem:
         native = await self.begin("open", params.path, sandbox=params.sandbox)
         with about(native):
             if params.mode == "read":
-                # The content of now: a file that is replaced later is another one.
+                # The current content: replacing the file later does not affect this handle.
                 content = self._to_read(native, follow=True).content
                 return FakeFileHandle(self, self._tree, params.path, content)
-            # Through links, also dangling ones: the file is made where they lead.
+            # Through links, including dangling ones: the file is created at their target.
             where = self._tree.locate(native)
             self._tree.check_writable(where.node)
             if where.node is not None and where.node.kind != "file":
@@ -233,7 +233,7 @@ class FakeFileSystem:
                 self._tree.make_directory(native)
 
     def _make_directories(self, path: str, follow: bool) -> None:
-        """Make a directory and its parents; those that exist are no error."""
+        """Create a directory and its parents, unless they exist."""
         names = [name for name in path.split("/") if name]
         for count in range(1, len(names) + 1):
             prefix = "/" + "/".join(names[:count])
@@ -242,7 +242,7 @@ class FakeFileSystem:
                 self._tree.make_directory(prefix)
             elif not follow and old.kind != "directory":
                 raise os_error(errno.ENOTDIR)
-            # A file on the way is the error of the next look-up, which is another one.
+            # A file on the way fails the next look-up, with a different error.
             elif self._tree.kind_of(prefix) != "directory" and (
                 count == len(names) or old.kind == "link"
             ):
@@ -272,7 +272,7 @@ class FakeFileSystem:
 
     async def walk(self, params: WalkParams) -> WalkResponse:
         native = await self.begin("walk", params.path, sandbox=params.sandbox)
-        # The same walk as on a real disk, with its order and its limits.
+        # The same code as for a real disk, for the same order and limits.
         check_limits(params.options)
         with about(native):
             return walk(params.path, params.options, tree=self._tree)
@@ -308,7 +308,7 @@ class FakeFileSystem:
         if node.kind == "directory":
             if not params.recursive:
                 raise InvalidRequest(NEEDS_RECURSIVE, path=origin)
-            # Without links, through which the destination could be inside, too.
+            # With links resolved: through them the destination could be inside, too.
             real = self._tree.real_path(origin)
             with about(target):
                 inside = f"{self._tree.real_path(target)}/".startswith(f"{real.rstrip('/')}/")
@@ -320,7 +320,7 @@ class FakeFileSystem:
             self._copy(node, target)
 
     def _copy(self, node: FileNode, target: str) -> None:
-        """Copy a file, a link, or a directory with what is in it; other kinds are left out."""
+        """Copy a file, a link, or a directory with its contents; other kinds are skipped."""
         if node.kind == "link":
             self._tree.make_link(target, node.target)
         elif node.kind == "file":
@@ -333,7 +333,7 @@ class FakeFileSystem:
     async def rename(self, params: RenameParams) -> None:
         origin = await self.begin("rename", params.source_path, params.destination_path)
         target = native_path(params.destination_path)
-        # Apart, so that the error names the path that is at fault.
+        # Separately, so that the error names the path at fault.
         with about(origin):
             self._tree.get(origin, "keep last")
         with about(target):
@@ -346,7 +346,7 @@ class FakeFileSystem:
             paths = [native_path(path) for path in params.missing]
             existing = None if params.present is None else native_path(params.present)
         except InvalidRequest:
-            # As on a real disk: the caller gets None, and looks for the files by itself.
+            # As on a real disk: the caller gets None and polls for the files.
             return None
         if not 1 <= len(paths) <= MAX_MISSING or any(map(self._tree.find, paths)):
             return None
@@ -354,28 +354,29 @@ class FakeFileSystem:
             return None
         return FakeWatch(self._tree, paths, existing)
 
-    # -- inside
+    # -- internal
 
     async def begin(
         self, call: FileCall, *paths: PathUri, sandbox: SandboxContext | None = None
     ) -> str:
         """
-        Record a call, refuse it or let it wait as the test said; return its first path.
+        Record a call, hold or refuse it if the test asked for that, and return its first path.
 
         Raises:
-            InvalidRequest: The path is one of another system, or a sandbox restricts it.
+            InvalidRequest: The path belongs to another operating system, or a sandbox restricts
+                the call.
         """
-        # First: a path of another system is refused whatever the test says, as by a real one.
+        # First, as a real file system refuses such a path before anything else.
         natives = tuple(native_path(path) for path in paths)
         self.asked.append(FileRequest(call, natives))
         self._changes.notify()
         if self._is_held(call):
             await self._changes.wait(lambda: not self._is_held(call) or self._let > 0)
-            # Counted only while calls are held: `let()` without a number frees all.
+            # Counted only while calls are held: `let()` without a number ends that.
             if self._is_held(call):
                 self._let -= 1
         first = natives[0] if natives else ""
-        # After the wait, so that a test can decide while the call is under way.
+        # After the wait, so that a test can refuse a call that it holds.
         for refusal in self._refusals:
             if refusal.call == call and refusal.path in (None, first):
                 raise refusal.error
@@ -404,9 +405,9 @@ class FakeFileHandle:
             files: Records the calls.
             tree: Has the file.
             path: Its path, for errors.
-            content: What is read; empty for a file that is replaced.
+            content: The content to read; empty for a file to replace.
             target: The file to replace; None to read.
-            permissions: Permission bits of a replaced file; unchanged if None.
+            permissions: Permission bits for a replaced file; unchanged if None.
         """
         self._files = files
         self._tree = tree
@@ -421,7 +422,7 @@ class FakeFileHandle:
         native = await self._begin("read_block")
         with about(native):
             if self._target is not None or offset > I64_MAX:
-                # As of a real file, a failed read closes the handle and drops what was written.
+                # As with a real file, a failed read closes the handle and discards written data.
                 self.discard()
                 raise os_error(errno.EINVAL if self._target is None else errno.EBADF)
             return bytes(self._content[offset : offset + size]), offset + size >= len(self._content)
@@ -434,7 +435,7 @@ class FakeFileHandle:
                 raise os_error(errno.EBADF)
             if offset + len(data) > MAX_FILE:
                 raise os_error(errno.EFBIG)
-            # A block behind the end leaves zeros before it.
+            # The gap before a block beyond the end is filled with zeros.
             self._content.extend(bytes(max(0, offset - len(self._content))))
             self._content[offset : offset + len(data)] = data
 
@@ -445,7 +446,7 @@ class FakeFileHandle:
         self._is_open = False
         target = self._target
         if target is not None and target.parent is not None:
-            # What has the name by now: it may have been removed, or made, meanwhile.
+            # Look the name up again: it may have been removed or created since.
             target = target._replace(node=target.parent.entries.get(target.name))
             with about(native):
                 self._tree.write(target, bytes(self._content), self._permissions)
@@ -478,16 +479,16 @@ class FakeWatch:
             self.cancel()
 
     def cancel(self) -> None:
-        """Stop watching; harmless a second time."""
+        """Stop watching; idempotent."""
         self._tree.unwatch(self._look)
 
     def _look(self) -> None:
-        # It stays set if the file vanishes again: a watch fires once.
+        # Stays set if the file vanishes again: a watch fires once.
         if self._state() != self._before:
             self._fired.set()
 
     def _state(self) -> object:
-        """Return how far each missing path exists, and the content of the present one."""
+        """Return the existing part of each missing path, and the content of the present one."""
         depths = []
         for path in self._missing:
             names = path.split("/")

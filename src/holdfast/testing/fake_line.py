@@ -8,7 +8,7 @@ from holdfast.base.errors import ConnectionLost, HoldfastError
 __all__ = ["LIMIT", "Changes", "FakeLine"]
 
 LIMIT = 5.0
-"""Seconds that a wait of a test may take before it fails."""
+"""Seconds before a test's wait fails."""
 
 
 class Changes:
@@ -19,7 +19,7 @@ class Changes:
 
     def notify(self) -> None:
         """Make all waiters check again."""
-        # All are woken: each checks its own condition.
+        # Wake all: each checks its own condition.
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
@@ -36,12 +36,12 @@ class Changes:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """
-        Wait until a condition holds, for `LIMIT` seconds at most.
+        Wait until a condition holds, for at most `LIMIT` seconds.
 
         Raises:
-            TimeoutError: It did not come to that.
+            TimeoutError: It did not hold in time.
         """
-        # Real time: a test that waits for something that never happens should fail.
+        # In real time: a test that waits for something that never happens should fail.
         deadline = asyncio.timeout(LIMIT)
         try:
             async with deadline:
@@ -49,14 +49,14 @@ class Changes:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise TimeoutError(f"what a test waits for did not happen within {LIMIT:g} s") from None
+            raise TimeoutError(f"the condition of a test did not hold within {LIMIT:g} s") from None
 
 
 class FakeLine:
     """
-    The fake connection, shared by all processes of a backend.
+    The fake connection that all processes of a backend share.
 
-    With `remote=False` there is none: it is always up, and nothing can be delayed.
+    With `remote=False` it is always up, and nothing can be delayed.
     """
 
     def __init__(self, *, remote: bool) -> None:
@@ -66,14 +66,14 @@ class FakeLine:
         self.failure: HoldfastError | None = None
         """Set once the connection is lost for good."""
         self.changes = Changes()
-        """Notified of everything that happens on either side."""
+        """Notified of each change on either side."""
         self._holders: set[object] = set()
         self._restored: list[Callable[[], None]] = []
         self._failed: list[Callable[[HoldfastError], None]] = []
 
     @property
     def held(self) -> bool:
-        """True while a reader holds the whole connection, as it must without our extensions."""
+        """True while a slow reader blocks the connection, as it does without our extensions."""
         return bool(self._holders)
 
     @property
@@ -93,56 +93,56 @@ class FakeLine:
         self.changes.notify()
 
     def restore(self) -> None:
-        """Let everything through again, what waited first."""
+        """Let everything through again, waiting calls and events first."""
         self.need("restore_line")
         self.up = True
         self._flush()
 
     def lose_for_good(self, error: HoldfastError | None = None) -> None:
-        """Fail everything that is not over, now and later; `ConnectionLost` unless given."""
+        """Fail open processes and all later calls; with `ConnectionLost` by default."""
         self.need("lose_for_good")
         self.failure = ConnectionLost("the fake server is lost") if error is None else error
-        # Before the notification, so that a waiter finds the processes failed.
+        # Before the notification, so that waiters see the processes as failed.
         for failed in self._failed:
             failed(self.failure)
         self.changes.notify()
 
     async def available(self) -> None:
         """
-        Wait until a call gets through.
+        Wait until calls get through.
 
         Raises:
-            ConnectionLost: It never will.
+            ConnectionLost: The connection is lost for good.
         """
         await self.changes.wait(lambda: self.up or self.failure is not None)
         if self.failure is not None:
             raise self.failure
 
     def hold(self, holder: object) -> None:
-        """Stop everything that comes from the other side on behalf of one reader."""
-        # Several readers may hold it; it goes on when the last one releases.
+        """Stop everything from the other side on behalf of one reader."""
+        # Several readers may hold it; traffic resumes when the last one releases it.
         self._holders.add(holder)
 
     def release(self, holder: object) -> None:
-        """Undo `hold`; harmless without it."""
+        """Undo `hold`; does nothing without it."""
         if holder in self._holders:
             self._holders.discard(holder)
             self._flush()
 
     def watch(self, restored: Callable[[], None], failed: Callable[[HoldfastError], None]) -> None:
-        """Call `restored` whenever things get through again, and `failed` when they never will."""
+        """Call `restored` when the connection is back, and `failed` once it is lost for good."""
         self._restored.append(restored)
         self._failed.append(failed)
 
     def need(self, what: str) -> None:
         """
-        Refuse what only a connection can have.
+        Refuse what needs a connection.
 
         Raises:
             RuntimeError: The processes are local.
         """
         if not self.remote:
-            raise RuntimeError(f"{what}: a local process has no line; use remote=True")
+            raise RuntimeError(f"{what}: a local process has no connection; use remote=True")
 
     def _flush(self) -> None:
         for restored in self._restored:

@@ -1,4 +1,4 @@
-"""A path of a `FakeFileSystem`, with the methods of `pathlib.Path` that tests need most."""
+"""A path in a `FakeFileSystem`, with the most useful methods of `pathlib.Path`."""
 
 import os
 import stat
@@ -22,8 +22,9 @@ class FakePath:
     """
     A file or directory of a fake file system, for the test itself.
 
-    It works at once, is not recorded, and no script of the file system touches it. Errors are
-    those of `pathlib`. It is no `os.PathLike`, so that no call reaches the real disk by mistake.
+    Its methods are not recorded, and `hold` and `refuse` do not apply to them. They raise the
+    errors of `pathlib`. Deliberately not an `os.PathLike`, so that no call reaches the real disk
+    by mistake.
     """
 
     def __init__(self, tree: FileTree, path: str) -> None:
@@ -53,7 +54,7 @@ class FakePath:
 
     @property
     def parent(self) -> "FakePath":
-        """The directory it is in."""
+        """The directory that contains it."""
         return FakePath(self._tree, self._path.rpartition("/")[0])
 
     # -- looking
@@ -108,7 +109,7 @@ class FakePath:
             self.write_bytes(b"")
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
-        # From the top down; the root always exists, and ends the recursion.
+        # From the top down; the root always exists and ends the recursion.
         if parents and not self.parent.exists():
             self.parent.mkdir(parents=True, exist_ok=True)
         if not (exist_ok and self.is_dir()):
@@ -133,7 +134,7 @@ class FakePath:
         self._tree.unlink(where)
 
     def child(self, name: bytes) -> "FakePath":
-        """Return an entry by the bytes of its name, which need not be UTF-8."""
+        """Return an entry by the bytes of its name, which may be invalid UTF-8."""
         return self / os.fsdecode(name)
 
     def _node(self) -> FileNode:

@@ -1,4 +1,4 @@
-"""A fake `ExecProcess` that does what a test says."""
+"""A fake `ExecProcess`, controlled by the test."""
 
 import asyncio
 from contextlib import suppress
@@ -36,13 +36,13 @@ _LONGEST_WAIT = 1e6
 
 class FakeProcess(ScriptedProcess):
     """
-    A process that does what a test says, in that order.
+    A process that a test controls.
 
-    Everything asked of it is recorded; wait for it with `until`. A backend makes it (see
-    `FakeBackend`), or a test does. Needs a running event loop.
+    All calls are recorded; wait for one with `until`. A `FakeBackend` creates it, or the test does
+    directly. Needs a running event loop.
 
-    Unless delayed or without a connection, an event arrives here at once. A slow reader makes
-    it `held`; `output` continues all the same, `flow` waits.
+    An event arrives immediately unless it is delayed or the connection is lost. A slow reader
+    makes the process `held`; `output` still works, while `flow` waits.
     """
 
     async def exited(self) -> Verdict:
@@ -103,7 +103,7 @@ class FakeProcess(ScriptedProcess):
         # A repeated id is accepted and not written again.
         if write_id in self._write_ids:
             return WriteStatus.ACCEPTED
-        # Accepted here, as by the real client, and delivered when the line is back.
+        # Accepted, as by the real client, and delivered when the connection is back.
         if not self.line.up:
             self._write_ids.add(write_id)
             self._unsent.append(lambda: self._take(data))
@@ -175,7 +175,7 @@ class FakeProcess(ScriptedProcess):
         asked = Termination(tree, left, streams)
         self.terminations.append(asked)
         if not self.capabilities.process_terminate_left:
-            # A server without our extensions ignores the members it does not know.
+            # A server without our extensions ignores unknown members.
             asked = Termination(tree=False, left=False, streams="close")
         if not self.line.up and (asked.left or not self._here.closed):
             known_to_run = self.verdict is None
@@ -187,7 +187,7 @@ class FakeProcess(ScriptedProcess):
         self.line.changes.notify()
         return killed
 
-    # -- inside
+    # -- internal
 
     async def _call(self, call: Call, arguments: tuple[object, ...], *, supported: bool) -> None:
         """Record a call, check its support, and wait for the connection."""
@@ -198,22 +198,22 @@ class FakeProcess(ScriptedProcess):
 
     @property
     def _loss(self) -> HoldfastError | None:
-        """The loss of this process, or of the connection."""
+        """The error if this process or the connection is lost."""
         return self.line.failure if self._failure is None else self._failure
 
     async def _available(self) -> None:
         """
-        Wait until a call gets through.
+        Wait until calls get through.
 
         Raises:
-            HoldfastError: It never will.
+            HoldfastError: The process or the connection is lost.
         """
         await self.line.changes.wait(lambda: self.line.up or self._loss is not None)
         if self._loss is not None:
             raise self._loss
 
     def _record_call(self, call: Call, *arguments: object) -> None:
-        """Note a call, and refuse it if the test said so."""
+        """Record a call, and refuse it if the test asked for that."""
         self.asked.append(Asked(call, arguments))
         self.line.changes.notify()
         error = self._refusals.get(call)

@@ -1,8 +1,8 @@
 """
-Files in memory, by the rules of POSIX paths: directories, links, FIFOs and two devices.
+Files in memory under the rules of POSIX paths: directories, links, FIFOs and two devices.
 
-Every method raises the `OSError` that the kernel would give. There are no users, so permission
-bits are kept and nothing is refused because of them.
+Every method raises the same `OSError` as the kernel. There are no users, so permission bits are
+stored but not enforced.
 """
 
 import errno
@@ -22,13 +22,13 @@ Kind = Literal["file", "directory", "link", "fifo", "null", "full"]
 
 Links = Literal["follow", "keep last", "refuse"]
 """
-The treatment of links in a look-up.
+Handling of links in a look-up.
 
-`keep last` follows all but the last name, as `lstat`. `refuse` follows none: a link on the way is
-`ENOTDIR`.
+`keep last` follows all but the last name, as `lstat` does. `refuse` follows none: a link before the
+last name is `ENOTDIR`.
 """
 
-# The kernel's own limit (MAXSYMLINKS) for one path.
+# The kernel's limit for one path (MAXSYMLINKS).
 _MAX_LINKS = 40
 
 _FILE_MODE = 0o644
@@ -58,10 +58,10 @@ class FileNode:
         self.target = target
         """The text of a link."""
         self.content = b""
-        """Replaced as a whole, so that an open file still reads what it was opened with."""
+        """Replaced as a whole, so that an open file still reads its old content."""
         self.entries: dict[str, FileNode] = {}
         """The names in a directory."""
-        # Real time, as on a real disk: a test may compare it with its own clock.
+        # Real time, as on a real disk: a test may compare it with the clock.
         self.created = self.modified = time.time()
 
     @property
@@ -71,19 +71,19 @@ class FileNode:
 
 
 class FileLocation(NamedTuple):
-    """The end of a path."""
+    """The result of looking up a path."""
 
     parent: FileNode | None
-    """Its directory; None for the root."""
+    """The containing directory; None for the root."""
     name: str
     node: FileNode | None
-    """None if there is nothing of that name."""
+    """None if the name does not exist."""
     path: str
-    """The path without the links that were followed."""
+    """The path with followed links resolved."""
 
 
 class FileTree:
-    """A tree with a root, `/dev/null` and `/dev/full`."""
+    """A file tree with a root directory, `/dev/null` and `/dev/full`."""
 
     def __init__(self) -> None:
         self._root = FileNode("directory", _DIRECTORY_MODE)
@@ -96,14 +96,14 @@ class FileTree:
 
     def locate(self, path: str, links: Links = "follow") -> FileLocation:
         """
-        Return the end of a path, which need not exist.
+        Look up a path whose last name need not exist.
 
         Raises:
-            OSError: A name before the last is missing or no directory, or the links are a loop.
+            OSError: A name before the last is missing or not a directory, or links form a loop.
         """
-        # A queue, since a link puts the names of its target in front of those that follow it.
+        # A queue, since the names of a link's target go in front of the remaining ones.
         names = deque(path.split("/"))
-        # The directories on the way to the current one, each with its name.
+        # The directories from the root to the current one, with their names.
         way = [("", self._root)]
         followed = 0
         while names:
@@ -111,17 +111,17 @@ class FileTree:
             if name in ("", "."):
                 continue
             if name == "..":
-                # Above the root is the root.
+                # The root is its own parent.
                 way = way[:-1] or way
                 continue
             parent = way[-1][1]
             if parent.kind != "directory":
                 raise os_error(errno.ENOTDIR)
             node = parent.entries.get(name)
-            # Empty names come from surplus slashes, and name nothing.
+            # Empty names come from surplus slashes and have no meaning.
             is_last = not any(names)
             if node is None:
-                # A missing last name is for the caller to judge: it may be about to make it.
+                # A missing last name is up to the caller, which may be about to create it.
                 if not is_last:
                     raise os_error(errno.ENOENT)
                 return FileLocation(parent, name, None, _joined(way, name))
@@ -145,7 +145,7 @@ class FileTree:
         Return the file at a path.
 
         Raises:
-            OSError: There is none.
+            OSError: It cannot be reached, or does not exist.
         """
         node = self.locate(path, links).node
         if node is None:
@@ -153,7 +153,7 @@ class FileTree:
         return node
 
     def find(self, path: str, links: Links = "follow") -> FileNode | None:
-        """Return the file at a path; None if it cannot be reached, for whatever reason."""
+        """Return the file at a path; None if it cannot be reached, for any reason."""
         try:
             return self.locate(path, links).node
         except OSError:
@@ -161,7 +161,7 @@ class FileTree:
             return None
 
     def real_path(self, path: str) -> str:
-        """Return a path without links, as far as it exists; the rest stays as it is."""
+        """Return a path with its links resolved; a part that does not exist stays unchanged."""
         try:
             return self.locate(path).path
         except FileNotFoundError:
@@ -173,16 +173,16 @@ class FileTree:
         Yield the names and files of a directory.
 
         Raises:
-            OSError: It is no directory.
+            OSError: It is not a directory.
         """
-        folder = self.get(path)
-        if folder.kind != "directory":
+        directory = self.get(path)
+        if directory.kind != "directory":
             raise os_error(errno.ENOTDIR)
-        # A copy: whoever lists may remove what it finds.
-        yield from list(folder.entries.items())
+        # A copy: the caller may remove entries while it iterates.
+        yield from list(directory.entries.items())
 
     def kind_of(self, path: str) -> str | None:
-        """Return what a path leads to: `file`, `directory`, `other`, or None for nothing."""
+        """Return the kind of file at a path: `file`, `directory`, `other`, or None if missing."""
         node = self.find(path)
         if node is None:
             return None
@@ -193,10 +193,10 @@ class FileTree:
         Return kind, size and times of a file.
 
         Raises:
-            OSError: There is none.
+            OSError: It cannot be reached, or does not exist.
         """
         node = self.get(path, links)
-        # A second look-up: only this one sees whether the path itself is a link.
+        # A second look-up without following the last name, to see if it is a link.
         itself = self.get(path, "keep last")
         return FileMetadata(
             is_directory=node.kind == "directory",
@@ -215,7 +215,7 @@ class FileTree:
         Put a new file at a path.
 
         Raises:
-            OSError: `EEXIST` if there is one, a link included.
+            OSError: `EEXIST` if a file or link exists there.
         """
         parent, name, old, _ = self.locate(path, "keep last")
         if old is not None or parent is None:
@@ -224,29 +224,29 @@ class FileTree:
         return node
 
     def make_directory(self, path: str) -> None:
-        """Make a directory; raises as `make`."""
+        """Create a directory; raises as `make` does."""
         self.make(path, FileNode("directory", _DIRECTORY_MODE))
 
     def make_link(self, path: str, target: str) -> None:
-        """Make a symbolic link; raises as `make`."""
+        """Create a symbolic link; raises as `make` does."""
         self.make(path, FileNode("link", 0o777, target=target))
 
     def make_fifo(self, path: str) -> None:
-        """Make a FIFO, which never has a reader; raises as `make`."""
+        """Create a FIFO, which never has a reader; raises as `make` does."""
         self.make(path, FileNode("fifo", _FILE_MODE))
 
     def put(self, parent: FileNode, name: str, node: FileNode) -> None:
-        """Give a file a name, in place of what had it."""
+        """Give a file a name, replacing the file that had it."""
         parent.entries[name] = node
         parent.modified = time.time()
         self.changed()
 
     def write(self, where: FileLocation, data: bytes, permissions: int | None = None) -> None:
         """
-        Give a file new content; a missing one is made, with the usual permissions.
+        Replace a file's content; a missing file is created, with the usual permissions.
 
         Raises:
-            OSError: It is a directory or a FIFO, or takes no bytes.
+            OSError: It is a directory, a FIFO or `/dev/full`.
         """
         self.check_writable(where.node)
         node = where.node
@@ -256,7 +256,7 @@ class FileTree:
             node = FileNode("file", _FILE_MODE)
             where.parent.entries[where.name] = node
         elif node.kind != "file":
-            # A device takes the bytes, and keeps none.
+            # A device discards the bytes.
             if node.kind == "full" and data:
                 raise os_error(errno.ENOSPC)
             return
@@ -280,31 +280,31 @@ class FileTree:
 
     def unlink(self, where: FileLocation) -> None:
         """
-        Remove a name with all that is below it.
+        Remove a name and everything below it.
 
         Raises:
             OSError: It is the root.
         """
         if where.parent is None:
             raise os_error(errno.EBUSY)
-        # All below it goes with it: nothing else refers to those files.
+        # This also removes everything below: nothing else refers to those files.
         del where.parent.entries[where.name]
         where.parent.modified = time.time()
         self.changed()
 
     def rename(self, origin: FileLocation, target: FileLocation) -> None:
         """
-        Move a file to another name, in place of what has it.
+        Move a file to another name, replacing the file that has it.
 
         Raises:
-            OSError: The two do not fit, or the file would be below itself.
+            OSError: The two kinds are incompatible, or the file would be below itself.
         """
         moved, old = origin.node, target.node
-        # The caller has looked; only the root has no parent.
+        # The caller has checked; only the root has no parent.
         assert moved is not None
         if origin.parent is None or target.parent is None:
             raise os_error(errno.EBUSY)
-        # With slashes, so that `/ab` is not taken for something below `/a`.
+        # With slashes, so that `/ab` does not count as below `/a`.
         if f"{target.path}/".startswith(f"{origin.path}/") and moved is not old:
             raise os_error(errno.EINVAL)
         if old is not None and old is not moved:
@@ -320,11 +320,11 @@ class FileTree:
     # -- watching
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Call back after each change, until `unwatch`."""
+        """Call `changed` after each change, until `unwatch`."""
         self._watchers.append(changed)
 
     def unwatch(self, changed: Callable[[], None]) -> None:
-        """Undo `watch`; harmless a second time."""
+        """Undo `watch`; idempotent."""
         if changed in self._watchers:
             self._watchers.remove(changed)
 
@@ -339,7 +339,7 @@ class FileTree:
     def facts(self, path: str) -> WalkedPath:
         node = self.get(path)
         is_link = self.get(path, "keep last").kind == "link"
-        # The object stands for device and inode: no two files are the same one.
+        # The object's identity serves as device and inode.
         return WalkedPath(node.kind == "directory", is_link, (0, id(node)))
 
     def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
@@ -351,5 +351,5 @@ class FileTree:
 
 
 def _joined(way: list[tuple[str, FileNode]], name: str) -> str:
-    """Return the path of a name below directories; the first of them is the root."""
-    return "/" + "/".join([folder for folder, _ in way[1:]] + ([name] if name else []))
+    """Return the path of a name in a chain of directories that starts at the root."""
+    return "/" + "/".join([directory for directory, _ in way[1:]] + ([name] if name else []))

@@ -1,4 +1,4 @@
-"""Records what happens on any `ExecBackend`, or in any environment."""
+"""Records what happens on an `ExecBackend` or in an environment."""
 
 from typing import Self
 
@@ -33,17 +33,17 @@ __all__ = ["RecordedEnvironment", "RecordedProcess", "RecordedStream", "Recorder
 
 class Recorder:
     """
-    An `ExecBackend` that starts processes on another one, and records what happens.
+    An `ExecBackend` that starts processes on another backend and records what happens.
 
-    Use it as a context manager: at its end it stops reading the events of processes that still
-    run. The other backend is the caller's.
+    Use it as a context manager: at its end it stops reading events of processes that still run.
+    The caller keeps ownership of the other backend.
     """
 
     def __init__(self, backend: ExecBackend, recording: Recording | None = None) -> None:
         """
         Args:
             backend: Starts the processes: local, remote or fake.
-            recording: Takes the entries; a new one unless given.
+            recording: Receives the entries; a new one by default.
         """
         self.recording = Recording() if recording is None else recording
         self._backend = backend
@@ -61,12 +61,12 @@ class Recorder:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of the other backend, so that a server announces no more than those."""
+        """Capabilities of the other backend, so that a server announces only those."""
         backend = self._backend
         return backend.capabilities if isinstance(backend, ReportsCapabilities) else HOLDFAST
 
     async def start(self, params: StartParams) -> "RecordedProcess":
-        # Before the start: one that fails, or never returns, is recorded, too.
+        # Before the start, so that one that fails or never returns is also recorded.
         self.recording.add(params.process_id, params)
         try:
             process = await self._backend.start(params)
@@ -74,7 +74,7 @@ class Recorder:
             self.recording.add(params.process_id, error)
             raise
         history = _History(process.process_id, self.recording)
-        # A reader of its own: what is recorded does not depend on who else reads.
+        # A separate reader, so that the recording does not depend on other readers.
         self._tasks.start(self._follow(process, history))
         return RecordedProcess(process, history)
 
@@ -84,7 +84,7 @@ class Recorder:
                 async for event in stream:
                     history.happened(event)
         except HoldfastError as error:
-            # The process cannot be reached any more.
+            # The process can no longer be reached.
             history.add(LostProcess(error))
 
 
@@ -92,8 +92,8 @@ class _History:
     """
     The entries of one process, each event once.
 
-    Every reader reports the events it gets, before anybody acts on them. So a call that answers
-    some output always stands behind it.
+    Every reader reports its events before passing them on. So a call made in response to some
+    output always follows that output.
     """
 
     def __init__(self, process_id: str, recording: Recording) -> None:
@@ -116,7 +116,7 @@ class _History:
             if event.first_seq != self._last_seq + 1:
                 return
             self._last_seq = event.last_seq
-        # A reader that began further behind leaves it to the one that reads everything.
+        # A reader that skipped events leaves the recording to the one that reads everything.
         elif event.seq != self._last_seq + 1:
             return
         else:
@@ -136,7 +136,7 @@ class RecordedStream:
         return self
 
     async def __anext__(self) -> ProcessEvent:
-        # The reader gets the ends of streams only if it asked for them.
+        # Pass on the ends of streams only if the reader asked for them.
         while True:
             event = await anext(self._stream)
             self._history.happened(event)
@@ -164,7 +164,7 @@ class RecordedStream:
 
 
 class RecordedProcess:
-    """A process whose calls are recorded; everything else is that of the process itself."""
+    """A process whose calls are recorded and passed on."""
 
     def __init__(self, process: ExecProcess, history: _History) -> None:
         self._process = process
@@ -203,14 +203,14 @@ class RecordedProcess:
     def events(
         self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
     ) -> RecordedStream:
-        # With the ends of streams, which have to be recorded before what follows them.
+        # With the ends of streams, which must be recorded before later events.
         stream = self._process.events(after_seq, gaps=gaps, stream_ends=True)
         return RecordedStream(stream, self._history, stream_ends=stream_ends)
 
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
-        # A caller that polls sees output here first, and may act on it.
+        # A caller that polls sees output here first and may act on it.
         found = await self._process.read(after_seq, max_bytes, wait)
         for chunk in found.chunks:
             self._history.happened(chunk)
@@ -219,7 +219,7 @@ class RecordedProcess:
     async def waiting_for(self) -> WaitingFor:
         return await self._process.waiting_for()
 
-    # -- recorded before they are made, so that a call that fails is there, too
+    # -- recorded before they are made, so that failed calls are included
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
         self._history.add(Asked("write", (data, write_id)))
@@ -246,17 +246,17 @@ class RecordedProcess:
 
 class RecordedEnvironment(Environment):
     """
-    An environment whose processes are recorded, for code that takes an `Environment`.
+    An environment whose processes are recorded.
 
-    Its files, its HTTP calls and its connection are those of the environment it is made of,
-    which it closes at its end.
+    Files, HTTP calls and the connection are those of the wrapped environment, which it closes when
+    it is closed itself.
     """
 
     def __init__(self, environment: Environment, recording: Recording | None = None) -> None:
         """
         Args:
             environment: Any environment.
-            recording: Takes the entries; a new one unless given.
+            recording: Receives the entries; a new one by default.
         """
         self._inner = environment
         self._recorder = Recorder(environment.backend, recording)
@@ -274,12 +274,12 @@ class RecordedEnvironment(Environment):
 
     @property
     def filesystem(self) -> FileSystem:  # type: ignore[override]
-        """Its files, by URI."""
+        """See `Environment.filesystem`."""
         return self._inner.filesystem
 
     @property
     def http(self) -> HttpClient:  # type: ignore[override]
-        """HTTP calls from there."""
+        """See `Environment.http`."""
         return self._inner.http
 
     def start_connecting(self) -> None:
@@ -295,11 +295,11 @@ class RecordedEnvironment(Environment):
         return await self._inner.status()
 
     async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:
-        await self._inner._end_marked(mark, first)  # noqa: SLF001 - one of the same class
+        await self._inner._end_marked(mark, first)  # noqa: SLF001 - of the same class
 
     async def aclose(self) -> None:
         """Close the environment, and stop recording when its processes have ended."""
         self.closed = True
-        # In this order: closing ends the processes, and their ends are recorded.
+        # In this order: closing ends the processes, which has to be recorded.
         await self._inner.aclose()
         await self._recorder.aclose()

@@ -1,4 +1,4 @@
-"""Starts, calls, output and exits on a backend, in their order."""
+"""Starts, calls, output and exits on a backend, in order."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -12,13 +12,13 @@ from holdfast.wire.protocol.process import OutputChunk, OutputStream, StartParam
 __all__ = ["MAX_RECORDED", "LostProcess", "Recorded", "Recording", "written"]
 
 MAX_RECORDED = 64 << 20
-"""Bytes of output and input that a recording keeps."""
+"""Most bytes of output and input that a recording keeps."""
 
 T = TypeVar("T")
 
 
 class LostProcess(NamedTuple):
-    """The loss of a process that cannot be reached any more."""
+    """The loss of a process that can no longer be reached."""
 
     error: HoldfastError
 
@@ -27,28 +27,28 @@ What: TypeAlias = StartParams | HoldfastError | Asked | ProcessEvent | LostProce
 
 
 class Recorded(NamedTuple):
-    """One thing that happened to one process."""
+    """One entry about one process."""
 
     process_id: str
     what: What
     """
-    The request of its start, or the error of a start that failed; a call of the seam; an event;
-    or the loss of a process that was started.
+    The request of its start, the error of a failed start, a call of the seam, an event, or the
+    loss of a started process.
     """
 
 
 class Recording:
     """
-    Everything that happened on a backend, the oldest first.
+    Everything that happened on a backend, oldest first.
 
-    The order within one process is that of its events. Calls stand where they were made.
+    Entries of one process are in the order of its events, with calls where they were made.
     """
 
     def __init__(self, max_bytes: int = MAX_RECORDED) -> None:
-        """`max_bytes` bounds the output and the input that are kept, together."""
+        """`max_bytes` bounds the total of output and input that is kept."""
         self.entries: list[Recorded] = []
         self.truncated = False
-        """True if output or input was left out, because there was too much."""
+        """True if output or input beyond `max_bytes` was left out."""
         self._left = max_bytes
         self._changes = Changes()
 
@@ -59,8 +59,8 @@ class Recording:
         return len(self.entries)
 
     def add(self, process_id: str, what: What) -> None:
-        """Add an entry, unless its bytes are too many."""
-        # Only bytes are counted: of all else a test makes few.
+        """Add an entry, unless its bytes exceed the limit."""
+        # Only bytes are counted: a test makes few entries without any.
         size = _size(what)
         if size > self._left:
             self.truncated = True
@@ -71,36 +71,36 @@ class Recording:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """
-        Wait until something holds that a new entry can change.
+        Wait until a condition holds. It is checked after each new entry.
 
         Raises:
-            TimeoutError: It did not come to that within 5 s.
+            TimeoutError: It did not hold within 5 s.
         """
         await self._changes.until(holds)
 
-    # -- questions of a test
+    # -- for the test
 
     @property
     def starts(self) -> list[StartParams]:
-        """The requests of all starts, failed ones included."""
+        """The requests of all starts, including failed ones."""
         return self._all(StartParams)
 
     @property
     def failures(self) -> list[HoldfastError]:
-        """The errors of all starts that failed."""
+        """The errors of all failed starts."""
         return self._all(HoldfastError)
 
     def calls(self, process_id: str) -> list[Asked]:
-        """Return what was asked of a process, apart from reading."""
+        """Return the calls of a process, except reads."""
         return self._all(Asked, process_id)
 
     def output(self, process_id: str, stream: OutputStream | None = None) -> bytes:
-        """Return the output of a process, of one stream or of all."""
+        """Return the output of a process, from one stream or all."""
         chunks = self._all(OutputChunk, process_id)
         return b"".join(it.chunk for it in chunks if stream is None or it.stream == stream)
 
     def input(self, process_id: str) -> bytes:
-        """Return the bytes that were written to a process."""
+        """Return the bytes written to a process."""
         return b"".join(written(call) for call in self.calls(process_id))
 
     def verdict(self, process_id: str) -> Verdict | None:
@@ -117,7 +117,7 @@ class Recording:
 
 
 def written(call: Asked) -> bytes:
-    """Return the bytes of a write; none for any other call."""
+    """Return the bytes of a write; empty for any other call."""
     data = call.arguments[0] if call.call == "write" else b""
     return data if isinstance(data, bytes) else b""
 

@@ -1,4 +1,4 @@
-"""Plays a recording again, on a fake backend."""
+"""Replays a recording on a fake backend."""
 
 from collections import Counter
 
@@ -15,14 +15,14 @@ __all__ = ["replay"]
 
 def replay(recording: Recording) -> FakeBackend:
     """
-    Return a backend on which the recorded commands do again what they did.
+    Return a backend that replays the recorded commands.
 
-    A start is answered by the first recorded one with the same arguments that was not played
-    yet, an error or a loss included. The process waits for as much input as was written before each
-    output. A start that was not recorded is left to the test, as on any `FakeBackend`.
+    A start replays the first recorded start with the same arguments that was not replayed yet,
+    including errors and losses. Before each output, the process waits for as much input as was
+    written then. The test drives starts that were not recorded, as on any `FakeBackend`.
     """
     backend = FakeBackend()
-    # In the order of the recording: the first that matches is played.
+    # In the order of the recording: the first match is played.
     for start in _by_start(recording):
         take = _Take(start)
         backend.on(take.matches, take.error or take.play)
@@ -30,7 +30,7 @@ def replay(recording: Recording) -> FakeBackend:
 
 
 class _Take:
-    """One recorded process, which is played once."""
+    """One recorded process, to be played once."""
 
     def __init__(self, entries: list[Recorded]) -> None:
         params, *self._entries = [entry.what for entry in entries]
@@ -42,15 +42,15 @@ class _Take:
         self.error = first if isinstance(first, HoldfastError) else None
 
     def matches(self, params: StartParams) -> bool:
-        """Return True for the first start with these arguments, and never again."""
-        # Only by the arguments: variables and directories differ from machine to machine.
+        """Return True for the first start with these arguments, and False afterwards."""
+        # Only the arguments count: variables and directories differ between machines.
         if self._taken or params.argv != self._argv:
             return False
         self._taken = True
         return True
 
     async def play(self, process: FakeProcess) -> int:
-        """Do what the recorded process did, in its order."""
+        """Do what the recorded process did, in order."""
         asked: Counter[str] = Counter()
         for what in self._entries:
             if isinstance(what, Asked):
@@ -60,16 +60,16 @@ class _Take:
                 process.fail(what.error)
             elif not isinstance(what, StartParams | HoldfastError):
                 _happen(process, what)
-        # Without a recorded exit it runs on, until it is killed.
+        # Without a recorded exit it runs until it is killed.
         await process.line.changes.wait(lambda: not process.running)
         return 0
 
 
 async def _wait_for(process: FakeProcess, asked: Asked, count: int) -> None:
-    """Wait until the process is asked what it was asked then, for so many times in all."""
+    """Wait for a recorded call, until the process has received `count` such calls in total."""
     if asked.call == "write":
         left = len(written(asked))
-        # All its bytes: they may come in other pieces this time.
+        # Wait for all bytes: this time they may come in different pieces.
         while left > 0 and (data := await process.next_input(left)):
             left -= len(data)
         return
@@ -93,13 +93,13 @@ def _happen(process: FakeProcess, event: ProcessEvent) -> None:
 
 
 def _by_start(recording: Recording) -> list[list[Recorded]]:
-    """Return the entries of each start, with what happened to its process."""
+    """Return the entries of each start and its process."""
     found: list[list[Recorded]] = []
     latest: dict[str, list[Recorded]] = {}
     for entry in recording:
         if isinstance(entry.what, StartParams):
             latest[entry.process_id] = []
             found.append(latest[entry.process_id])
-        # A recording begins with the start of each process; an id may be used again later.
+        # The first entry of each process is its start; an id may be reused later.
         latest[entry.process_id].append(entry)
     return found

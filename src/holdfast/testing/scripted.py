@@ -1,8 +1,8 @@
 """
-A server that says what a test tells it to.
+A server controlled by a test.
 
-It speaks the protocol over the memory transport, so a client cannot tell it from a
-real one; but it starts nothing, and it may answer late, twice, wrongly or not at all.
+It speaks the protocol over the memory transport, so a client cannot distinguish it from a real
+server. But it starts nothing, and it may answer late, twice, incorrectly or not at all.
 """
 
 import asyncio
@@ -23,27 +23,27 @@ from holdfast.wire.transports.transport import Receiver, Transport
 __all__ = ["LIMIT", "SESSION_ID", "Answer", "ScriptedPeer", "ScriptedServer"]
 
 LIMIT = 5.0
-"""Seconds that a wait may take before it fails."""
+"""Seconds before a wait fails."""
 
 SESSION_ID = "3f9c2a50-0000-4000-8000-000000000001"
-"""The session of every connection, unless `initialize` is answered otherwise."""
+"""The session of every connection, unless the test answers `initialize` differently."""
 
 Answer = Callable[["ScriptedPeer", Request], None]
-"""Answers a request as soon as it comes, or lets it wait."""
+"""Function that answers a request when it arrives, or leaves it to the test."""
 
 
 class ScriptedPeer:
     """
-    One connection of a client, seen from the other side.
+    The server's side of one connection.
 
-    What the client says is recorded in `messages`; requests without a standing answer
-    wait there until the test takes and answers them.
+    Messages of the client are recorded in `messages`. A request without an entry in `answers`
+    waits there until the test takes and answers it.
     """
 
     def __init__(self, transport: Transport, answers: Mapping[str, Answer]) -> None:
         self.transport = transport
         self.messages: list[Message] = []
-        """Everything the client said, in order."""
+        """All messages of the client, in order."""
         self.lost_reason: str | None = None
         """Set when the connection has ended."""
         self.sending_paused = False
@@ -52,18 +52,18 @@ class ScriptedPeer:
         self._untaken: list[Request] = []
         self._changed = asyncio.Event()
 
-    # -- what the client said
+    # -- messages of the client
 
     def requests(self, method: str) -> list[Request]:
-        """Return the requests of one method so far, answered or not."""
+        """Return all requests of one method so far, answered or not."""
         return [said for said in self.messages if type(said) is Request and said.method == method]
 
     async def take(self, method: str) -> Request:
         """
-        The next unanswered request of a method, as soon as it is there.
+        Wait for the next unanswered request of a method, and return it.
 
         Raises:
-            TimeoutError: It did not come.
+            TimeoutError: It did not arrive in time.
         """
 
         def find() -> Request | None:
@@ -71,17 +71,17 @@ class ScriptedPeer:
 
         await self.until(lambda: find() is not None)
         request = find()
-        # Waited for above.
+        # `until` has waited for it.
         assert request is not None
         self._untaken.remove(request)
         return request
 
     async def notified(self, method: str) -> Notification:
         """
-        The first notification of a method, as soon as it is there.
+        Wait for the first notification of a method, and return it.
 
         Raises:
-            TimeoutError: It did not come.
+            TimeoutError: It did not arrive in time.
         """
 
         def find() -> Notification | None:
@@ -92,23 +92,23 @@ class ScriptedPeer:
 
         await self.until(lambda: find() is not None)
         found = find()
-        # Waited for above.
+        # `until` has waited for it.
         assert found is not None
         return found
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """
-        Wait until something holds that the client's words or its silence can change.
+        Wait until a condition holds. It is checked after each message, and when the client pauses.
 
         Raises:
-            TimeoutError: It did not come to that.
+            TimeoutError: It did not hold in time.
         """
         async with asyncio.timeout(LIMIT):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()
 
-    # -- what it is told
+    # -- messages to the client
 
     def reply(self, request: Request | RequestId, result: object) -> None:
         """Answer a request."""
@@ -117,39 +117,39 @@ class ScriptedPeer:
     def fail(
         self, request: Request | RequestId, code: int, message: str, data: ErrorData | None = None
     ) -> None:
-        """Answer a request with an error, with `data` as a Holdfast server does."""
+        """Answer a request with an error; with `data`, as a Holdfast server does."""
         self.transport.send(encode_error(_id(request), code, message, data))
 
     def notify(self, method: str, params: object) -> None:
-        """Tell the client something."""
+        """Send the client a notification."""
         self.transport.send(encode_notification(method, params))
 
     def ask(self, request_id: RequestId, method: str, params: object = None) -> None:
-        """Ask the client something; its answer is recorded like everything else."""
+        """Send the client a request; its answer is recorded in `messages`."""
         self.say({"id": request_id, "method": method, "params": params})
 
     def say(self, message: object) -> None:
-        """Send anything; bytes go out as they are."""
+        """Send any message; bytes are sent unchanged."""
         encoded = message if isinstance(message, bytes) else msgspec.json.encode(message)
         self.transport.send(encoded)
 
     def output(self, process_id: str, seq: int, data: bytes, stream: str = "stdout") -> None:
-        """Say that a process wrote something."""
+        """Report output of a process."""
         chunk = pybase64.b64encode(data).decode("ascii")
         params = {"processId": process_id, "seq": seq, "stream": stream, "chunk": chunk}
         self.notify(PROCESS_OUTPUT.name, params)
 
     def exited(self, process_id: str, seq: int, exit_code: int = 0) -> None:
-        """Say that a process has exited."""
+        """Report that a process has exited."""
         params = {"processId": process_id, "seq": seq, "exitCode": exit_code}
         self.notify(PROCESS_EXITED.name, {**params, "sandboxDenied": False})
 
     def closed(self, process_id: str, seq: int) -> None:
-        """Say that nothing more will come of a process."""
+        """Report that a process is closed."""
         self.notify(PROCESS_CLOSED.name, {"processId": process_id, "seq": seq})
 
     def cut(self) -> None:
-        """End the connection at once."""
+        """End the connection immediately."""
         self.transport.abort()
 
     # -- Receiver
@@ -180,29 +180,29 @@ class ScriptedPeer:
 
 class ScriptedServer(Target):
     """
-    A target for `ExecServerClient.connect` whose other side is the test.
+    A target for `ExecServerClient.connect` with the test as the server.
 
-    Every connection is shaken hands on by itself, with `SESSION_ID`; change or
-    remove entries of `answers` for something else.
+    It completes the handshake of every connection, with `SESSION_ID`, unless the test changes or
+    removes entries of `answers`.
     """
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {"initialize": _initialize}
-        """Functions that answer requests at once, by method."""
+        """Functions that answer requests when they arrive, by method."""
         self.peers: list[ScriptedPeer] = []
-        """All connections, the oldest first."""
+        """All connections, oldest first."""
         self.refusing = 0
-        """Number of further attempts to connect that will fail."""
+        """Number of coming connection attempts that will fail."""
         self.refused = 0
-        """Number of attempts that have failed."""
+        """Number of failed connection attempts."""
         self._connected = asyncio.Event()
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
         if self.refusing:
-            # Counted down, so that a test can refuse the first attempts only.
+            # Counted down, so that a test can refuse only the first attempts.
             self.refusing -= 1
             self.refused += 1
-            raise ConnectFailed("the scripted server was told to refuse")
+            raise ConnectFailed("the scripted server refuses this attempt")
 
         def theirs(transport: Transport) -> ScriptedPeer:
             peer = ScriptedPeer(transport, self.answers)
@@ -215,10 +215,10 @@ class ScriptedServer(Target):
 
     async def peer(self, number: int) -> ScriptedPeer:
         """
-        A connection by its number, from 0, as soon as it is there.
+        Wait for a connection, and return it. Numbers count from 0.
 
         Raises:
-            TimeoutError: It was not made.
+            TimeoutError: It was not opened in time.
         """
         async with asyncio.timeout(LIMIT):
             while len(self.peers) <= number:

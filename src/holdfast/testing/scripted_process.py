@@ -1,5 +1,5 @@
 """
-The side of a fake process that a test controls: what happens to it, and how it gets here.
+The side of a fake process that a test controls: its events and their delivery.
 
 `FakeProcess` adds the calls of the seam.
 """
@@ -36,17 +36,17 @@ from holdfast.wire.protocol.process import (
 
 __all__ = ["FakeChild", "ScriptedProcess"]
 
-# Pids beyond the kernel's default limit, so that a mistake signals no real process.
+# Pids beyond the kernel's default limit, so that a mistake cannot signal a real process.
 _pids = itertools.count(1_000_001)
 
 
 def _new_pid() -> int:
-    """Return a pid that no process of this machine has."""
+    """Return a pid that no process on this machine has."""
     return next(_pids)
 
 
 class FakeChild:
-    """Something that a fake process started, and that may outlive it."""
+    """A child of a fake process, which may outlive it."""
 
     def __init__(self, ended: Callable[[], None], *, own_session: bool, holds_output: bool) -> None:
         self.pid = _new_pid()
@@ -54,12 +54,12 @@ class FakeChild:
         self.own_session = own_session
         """True if it left the group of the process; only `terminate(tree=True)` reaches it."""
         self.holds_output = holds_output
-        """True if the output does not end before it does."""
+        """True if it keeps the output of the process open until it ends."""
         self._ended = ended
         self._task: asyncio.Task[object] | None = None
 
     def exit(self) -> None:
-        """End it; harmless a second time."""
+        """End it; idempotent."""
         if self.alive:
             self.alive = False
             if self._task is not None and self._task is not asyncio.current_task():
@@ -67,7 +67,7 @@ class FakeChild:
             self._ended()
 
     def play(self, program: Callable[[], Awaitable[object]]) -> None:
-        """Do something in its name; the child ends with it, and it with the child."""
+        """Run a program for the child. When one ends, so does the other."""
         self._task = asyncio.get_running_loop().create_task(self._play(program))
 
     async def _play(self, program: Callable[[], Awaitable[object]]) -> None:
@@ -77,7 +77,7 @@ class FakeChild:
 
 class _Transit:
     """
-    The log where a process runs, and its copy on this side; the difference is under way.
+    The log on the server's side and its copy on the client's; other events are in transit.
 
     For a local process both are always equal.
     """
@@ -86,35 +86,35 @@ class _Transit:
         self.there = OutputLog()
         self.here = OutputLog()
         self.size = 0
-        """Bytes of output that are under way."""
+        """Bytes of output in transit."""
         self._line = line
         self._under_way: deque[ProcessEvent] = deque()
-        # Events that may still arrive while they are delayed; None if they are not.
+        # Number of delayed events that may still arrive; None if events are not delayed.
         self._let_through: int | None = None
 
     def delay(self) -> None:
         """
-        Keep events under way until `arrive`.
+        Keep events in transit until `arrive`.
 
         Raises:
-            RuntimeError: The process is local, where nothing is ever under way.
+            RuntimeError: The process is local, so events are never in transit.
         """
         self._line.need("delay")
         self._let_through = 0
 
     def arrive(self, count: int | None) -> None:
-        """Let the next events through that are delayed; None for all from now on."""
+        """Deliver the next `count` delayed events; None for all from now on."""
         self._let_through = None if count is None else (self._let_through or 0) + count
 
     def send(self, event: ProcessEvent) -> None:
-        """Record an event where the process runs; `deliver` brings it here."""
+        """Record an event on the server's side; `deliver` copies it to the client's."""
         self.there.record(event)
         self._under_way.append(event)
         self.size += _size(event)
 
     def deliver(self) -> None:
-        """Bring here what may arrive."""
-        # In order: an event that is delayed delays those behind it.
+        """Copy the events that may arrive."""
+        # In order: a delayed event delays those behind it.
         while self._under_way and self._line.carries and self._let_through != 0:
             event = self._under_way.popleft()
             self.size -= _size(event)
@@ -132,9 +132,9 @@ _PIECE = 64 << 10
 
 class ScriptedProcess:
     """
-    The state of a fake process, and the methods by which a test changes it.
+    The state of a fake process, with methods for a test to change it.
 
-    See `FakeProcess`, which is one with the calls of the seam.
+    `FakeProcess` adds the calls of the seam.
     """
 
     def __init__(
@@ -147,10 +147,10 @@ class ScriptedProcess:
     ) -> None:
         """
         Args:
-            params: As it was started; by default `fake`, with a pipe for its input.
+            params: The request of its start; by default `fake` with a pipe for its input.
             remote: True for a process behind a connection.
-            capabilities: What it can do: all extensions, some or none.
-            line: The connection it shares with others.
+            capabilities: Supported extensions.
+            line: The connection that it shares with other processes.
         """
         self.params = _default_params() if params is None else params
         self.process_id = self.params.process_id
@@ -163,30 +163,30 @@ class ScriptedProcess:
         self.sandbox_type = "none" if self.params.sandbox is None else "linuxSeccomp"
         """May be set by a test."""
         self.dies_when_killed = True
-        """False: `terminate` is recorded and answered, and the test says what follows."""
+        """If False, `terminate` is recorded and answered but has no effect."""
         self.input_limit: int | None = None
-        """Bytes of unread input at which `write` waits; `None` means never."""
+        """Bytes of unread input at which `write` waits; None for never."""
         self.waits_for = WaitingFor.NONE
-        """The answer of `waiting_for` while it runs on a terminal, where its server can tell."""
+        """The answer of `waiting_for` while it runs on a terminal, if its server supports that."""
         self.write_status: WriteStatus | None = None
-        """The answer of every `write`, instead of taking the bytes."""
+        """If set, every `write` returns this and drops the bytes."""
 
         self.asked: list[Asked] = []
-        """Every call of the seam in order, also those that are refused or wait."""
+        """Every call of the seam in order, including refused and waiting ones."""
         self.stdin_closed = False
-        """True once it could read the end of its input."""
+        """True once its input has ended."""
         self.signals: list[str] = []
-        """Signals it got, by the names that were asked for."""
+        """Names of the signals it received."""
         self.sizes: list[tuple[int, int]] = []
         """Rows and columns it was resized to."""
         self.terminations: list[Termination] = []
-        """Calls of `terminate`, also those that found nothing to kill."""
+        """Calls of `terminate`, including those with nothing to kill."""
         self.holds: list[bool] = []
-        """True whenever a reader made it wait, False whenever the last one caught up."""
+        """True for each time a reader made it wait, False for each time the last one caught up."""
         self.pipe_bytes = 0
-        """Output of `flow` that nobody has taken yet, because it is held."""
+        """Bytes of `flow` that wait because a reader holds the process."""
         self.children: list[FakeChild] = []
-        """Everything it started, see `child`."""
+        """Its children, see `child`."""
         self._begin()
 
     def _begin(self) -> None:
@@ -194,15 +194,15 @@ class ScriptedProcess:
         self._transit = _Transit(self.line)
         self._there = self._transit.there
         self._here = self._transit.here
-        # Output of `flow` while it is held, like a pipe that nobody reads.
+        # Output of `flow` while it is held, like a full pipe.
         self._pipe: list[tuple[bytes, OutputStream | None]] = []
-        # Calls that were accepted while the connection was down.
+        # Calls accepted while the connection was down.
         self._unsent: deque[Callable[[], object]] = deque()
         self._streams: list[OutputStream] = ["pty"] if self.params.tty else ["stdout", "stderr"]
         self._ended_streams: set[OutputStream] = set()
         self._killed = False
         self._terminated = False
-        # `_closing`: the close waits only for children. `_kept`: a kill has kept the streams.
+        # `_closing`: the close waits only for children. `_kept`: a kill kept the streams open.
         self._closing = False
         self._kept = False
         self._refusals: dict[Call, HoldfastError] = {}
@@ -219,20 +219,20 @@ class ScriptedProcess:
         )
         self.line.watch(self._restored, self.fail)
 
-    # -- what happens, as the test says it
+    # -- what the process does
 
     def output(self, data: bytes, stream: OutputStream | None = None) -> None:
         """
-        Write some output as one event, even if readers hold it.
+        Write output as one event, even while readers hold the process.
 
         Args:
             data: Must not be empty.
-            stream: `stdout`, or `pty` on a terminal, unless given.
+            stream: By default `stdout`, or `pty` on a terminal.
 
         Raises:
-            RuntimeError: It is closed, or that stream has ended.
+            RuntimeError: The process is closed, or the stream has ended.
             TypeError: The data is not bytes.
-            ValueError: There are no bytes.
+            ValueError: The data is empty.
         """
         if not isinstance(data, bytes):
             raise TypeError(f"output is bytes, not {type(data).__name__}")
@@ -247,11 +247,11 @@ class ScriptedProcess:
 
     async def flow(self, data: bytes, stream: OutputStream | None = None) -> None:
         """
-        Write output as a real process does: in pieces, waiting while nobody takes them.
+        Write output as a real process does: in pieces, waiting while they are not read.
 
-        It waits while a reader holds it, and while 1 MiB is under way. A pipe of 64 KiB
-        takes some more before it waits. What is in the pipe comes out when the reader goes
-        on, and before the exit, whoever is behind.
+        It waits while a reader holds the process and the pipe of 64 KiB is full, and while 1 MiB is
+        in transit. The content of the pipe follows when the reader resumes, or at the exit at the
+        latest, even if readers are behind.
         """
         for start in range(0, len(data), _PIECE):
             piece = data[start : start + _PIECE]
@@ -273,7 +273,7 @@ class ScriptedProcess:
             self.output(piece, stream)
 
     def stream_ended(self, stream: OutputStream) -> None:
-        """End one stream; the others go on. Only our extensions report it."""
+        """End one stream; the others stay open. Only our extensions report it."""
         if self._there.closed or stream in self._ended_streams:
             raise RuntimeError(f"process {self.process_id}: {stream} has ended already")
         self._empty_pipe()
@@ -284,11 +284,11 @@ class ScriptedProcess:
 
     def exit(self, result: int | Verdict = 0) -> None:
         """
-        Let it exit; its output is still open, until `close`.
+        Make it exit; its output stays open until `close`.
 
         Args:
-            result: The exit code, or all that is known of the end. A code of a process
-                that was terminated has the reason `TERMINATED`.
+            result: The exit code, or the whole verdict. The verdict for the code of a
+                terminated process has the reason `TERMINATED`.
 
         Raises:
             RuntimeError: It has exited already.
@@ -303,7 +303,7 @@ class ScriptedProcess:
 
     def close(self) -> None:
         """
-        End all streams that have not ended, and the process with them.
+        End the remaining streams, and close the process.
 
         Raises:
             RuntimeError: It has not exited, or it is closed already.
@@ -312,20 +312,20 @@ class ScriptedProcess:
             raise RuntimeError(f"process {self.process_id} has not exited: call exit() first")
         if self._there.closed:
             raise RuntimeError(f"process {self.process_id} is closed already")
-        # In the order of a real process: streams end before the close.
+        # As with a real process, streams end before the close.
         for stream in self._streams:
             if stream not in self._ended_streams:
                 self.stream_ended(stream)
         self._happen(Closed(self._there.next_seq))
 
     def end(self, result: int | Verdict = 0) -> None:
-        """Let it exit, and close it as soon as no child has its output open."""
+        """Make it exit, and close it as soon as no child has its output open."""
         self.exit(result)
         self._closing = True
         self._close_if_done()
 
     def stop(self, verdict: Verdict) -> None:
-        """End it and everything below it, whatever state it is in; for a backend that closes."""
+        """End it and its children, in any state; for a backend that closes."""
         if self.running:
             self.exit(verdict)
         for child in self.children:
@@ -334,7 +334,7 @@ class ScriptedProcess:
             self.close()
 
     def gap(self, count: int = 1) -> None:
-        """Lose that many numbers: their output is kept nowhere any more."""
+        """Skip `count` sequence numbers, as if their output had been discarded."""
         if count < 1:
             raise ValueError(f"a gap has at least one number, not {count}")
         first = self._there.next_seq
@@ -342,64 +342,64 @@ class ScriptedProcess:
 
     def child(self, *, own_session: bool = False, holds_output: bool = True) -> FakeChild:
         """
-        Start something below it.
+        Start a child.
 
         Args:
-            own_session: It leaves the group, so that a plain `terminate` misses it.
-            holds_output: It has the output open; after `end` the close waits for it.
+            own_session: The child leaves the process group, so that a plain `terminate` misses it.
+            holds_output: The child keeps the output open; after `end` the close waits for it.
         """
         child = FakeChild(self._child_ended, own_session=own_session, holds_output=holds_output)
         self.children.append(child)
         return child
 
-    # -- the way to this side
+    # -- delivery
 
     def delay(self) -> None:
         """
-        Keep events under way: `read` shows them, `events` and `exited` do not yet.
+        Keep events in transit: `read` shows them, `events` and `exited` do not yet.
 
         Raises:
-            RuntimeError: It is local, where nothing is ever under way.
+            RuntimeError: The process is local, so events are never in transit.
         """
         self._transit.delay()
 
     def arrive(self, count: int | None = None) -> None:
-        """Let the next events through that are delayed; without a number, all from now on."""
+        """Deliver the next `count` delayed events; without a number, all from now on."""
         self._transit.arrive(count)
         self._deliver()
 
     def lose_line(self) -> None:
         """
-        Cut the connection, which may come back; for all processes of its backend.
+        Cut the connection for all processes of its backend; it may come back.
 
-        Events are held back, `read` and most calls wait. `write` and `terminate` are
-        accepted, and take effect at `restore_line`.
+        Events are held back, and `read` and most other calls wait. `write` and `terminate` are
+        accepted and take effect at `restore_line`.
         """
         self.line.lose()
 
     def restore_line(self) -> None:
-        """Bring the connection back, with everything that waited for it."""
+        """Restore the connection, and release everything that waited for it."""
         self.line.restore()
 
     def lose_for_good(self, error: HoldfastError | None = None) -> None:
-        """Lose the server; every process of its backend that is not closed here fails."""
+        """Lose the server: every process of its backend that is not closed yet fails."""
         self.line.lose_for_good(error)
 
     def fail(self, error: HoldfastError | None = None) -> None:
-        """Lose this process alone: its readers and calls fail, now and later."""
+        """Lose only this process: its readers and calls fail, now and later."""
         if not self._here.closed:
             self._failure = ConnectionLost("the fake process is lost") if error is None else error
             self._readers.fail(self._failure)
             self.line.changes.notify()
 
     def refuse(self, call: Call, error: HoldfastError | None) -> None:
-        """Answer a call with this error from now on; `None` takes that back."""
+        """Make a call fail with this error from now on; None makes it succeed again."""
         if error is None:
             self._refusals.pop(call, None)
         else:
             self._refusals[call] = error
 
-    # -- what it was asked for
+    # -- what the caller has done
 
     @property
     def verdict(self) -> Verdict | None:
@@ -407,30 +407,30 @@ class ScriptedProcess:
 
     @property
     def written(self) -> bytes:
-        """All input that reached it."""
+        """All input that it received."""
         return bytes(self._written)
 
     @property
     def held(self) -> bool:
-        """True while a reader that cannot keep up makes it wait."""
+        """True while a slow reader makes it wait."""
         return bool(self._holders)
 
     @property
     def running(self) -> bool:
-        """True until it exits, where it runs."""
+        """True until it exits, even if that event is still in transit."""
         return self._there.verdict is None
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """
-        Wait until something holds that a call, or an event, can change.
+        Wait until a condition holds. It is checked after each call and event.
 
         Raises:
-            TimeoutError: It did not come to that within 5 s.
+            TimeoutError: It did not hold within 5 s.
         """
         await self.line.changes.until(holds)
 
     async def next_input(self, size: int = _PIECE) -> bytes:
-        """Take input that was written; no bytes mean that it has ended."""
+        """Wait for input and take it; empty if the input has ended."""
         await self.line.changes.wait(lambda: bool(self._unread) or not self._input_open)
         data = bytes(self._unread[:size])
         del self._unread[: len(data)]
@@ -439,7 +439,7 @@ class ScriptedProcess:
         return data
 
     async def next_signal(self) -> str:
-        """Take the next signal it got; a resize counts as `SIGWINCH`."""
+        """Wait for the next signal and take it; a resize counts as `SIGWINCH`."""
         await self.line.changes.wait(lambda: bool(self._pending_signals))
         return self._pending_signals.popleft()
 
@@ -447,13 +447,13 @@ class ScriptedProcess:
         """Call `callback` when it is killed, just before its exit."""
         self._when_killed.append(callback)
 
-    # -- inside
+    # -- internal
 
     def _happen(self, event: ProcessEvent) -> None:
-        """Record an event where the process runs, and send it here."""
+        """Record an event on the server's side, and send it."""
         self._transit.send(event)
         if type(event) is Exited:
-            # Nobody reads it any more.
+            # The process can no longer read it.
             self._unread.clear()
         self._deliver()
         self.line.changes.notify()
@@ -506,20 +506,20 @@ class ScriptedProcess:
         return self.input_limit is None or not self.running or len(self._unread) < self.input_limit
 
     def _take(self, data: bytes) -> None:
-        """Hand input to the process; what comes after its exit vanishes, as in a pipe."""
+        """Pass input to the process; after its exit it is dropped, as in a pipe."""
         if self.running and not self.stdin_closed:
             self._written += data
             self._unread += data
         self.line.changes.notify()
 
     def _kill(self, asked: Termination) -> bool:
-        """Do what `terminate` asks for, and return whether there was something to kill."""
+        """Carry out a `terminate`, and return whether there was something to kill."""
         was_running = self.running
         if not self.dies_when_killed:
             self._killed = self._terminated = self._killed or was_running
             return was_running
         found: list[FakeChild] = []
-        # Without `left`, a kill after the exit reaches nobody.
+        # Without `left`, a kill after the exit does not reach any process.
         if was_running or asked.left:
             found = [
                 child
@@ -530,10 +530,10 @@ class ScriptedProcess:
             self._killed = self._terminated = self._closing = True
             for callback in self._when_killed:
                 callback()
-            # The exit codes of the real engine for SIGKILL.
+            # The engine's exit codes for SIGKILL.
             code = 1 if self.params.tty else 128 + 9
             self.exit(Verdict(reason=Reason.TERMINATED, exit_code=code, signal=9))
-            # What a child writes to a terminal still counts, as on a real one.
+            # Output of children still counts on a terminal, as on a real one.
             closes = not self.params.tty
         else:
             closes = asked.left or self._kept

@@ -1,7 +1,7 @@
 """
-An event loop whose clock jumps, so that a test of long waits takes no time.
+An event loop whose clock jumps, so that long waits take no time in a test.
 
-The clock stands still while anything can run. When nothing can, it jumps to the next timer.
+The clock stops while anything can run. When nothing can, it jumps to the next timer.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ from typing import Any, TypeVar, TypeVarTuple
 __all__ = ["PATIENCE", "VirtualTimeLoop", "WaitsForEver", "run_virtual"]
 
 PATIENCE = 5.0
-"""Real seconds that a descriptor or a thread is waited for when no timer is set."""
+"""Real seconds to wait for a descriptor or a thread when no timer is set."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class WaitsForEver(RuntimeError):
-    """Every task waits, and nothing is left that could wake one of them."""
+    """Every task waits, and nothing can wake one."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Moves the clock instead of waiting for it."""
+    """Selector that moves the clock instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        # Calls in threads that are under way; time does not pass while there is one.
+        # Running calls in threads; time does not pass while there is one.
         self.threads = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -43,7 +43,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         return self._wait_for_real()
 
     def _wait_for_real(self) -> list[tuple[selectors.SelectorKey, int]]:
-        # The loop itself registers one descriptor, by which signals and threads wake it.
+        # The loop itself registers one descriptor, with which signals and threads wake it.
         outside = len(self.get_map()) > 1 or self.threads > 0
         deadline = monotonic() + PATIENCE
         while outside and (left := deadline - monotonic()) > 0:
@@ -60,19 +60,19 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """
-    An event loop whose clock begins at 0 and jumps to the next timer when nothing can run.
+    An event loop whose clock starts at 0 and jumps to the next timer when nothing can run.
 
-    `asyncio.sleep(3600)` returns at once, with `loop.time()` one hour on. The order of
-    timers is kept. Some things are not virtual:
+    `asyncio.sleep(3600)` returns immediately, with `loop.time()` advanced by one hour. Timers
+    fire in order. Some things are not virtual:
 
-    - A call in a thread (`asyncio.to_thread`) is waited for, and no time passes meanwhile.
-    - Descriptors work, but one that is quiet at the moment is quiet until the next timer:
-      a time-out around a real pipe or socket fires as soon as nothing else can run. Use
-      it for tests whose other side is in the same process: `FakeBackend`, `ScriptedServer`.
-    - `time.monotonic()` and everything outside of the loop is as ever.
+    - No time passes during a call in a thread (`asyncio.to_thread`), which the loop waits for.
+    - Descriptors work, but the clock does not wait for one that is not ready: a timeout around
+      a real pipe or socket fires as soon as nothing else can run. Use the loop for tests whose
+      other side is in the same process: `FakeBackend`, `ScriptedServer`.
+    - `time.monotonic()` and everything else outside the loop is unaffected.
 
-    If nothing can run, and there is no timer, the loop raises `WaitsForEver`: at once, or
-    after 5 real seconds if there is a descriptor or a thread that could still wake it.
+    If nothing can run and no timer is set, the loop raises `WaitsForEver`: immediately, or after
+    5 real seconds if a descriptor or a thread could still wake it.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> "asyncio.Future[T]":
-        """Run a function in a thread; the clock stands still until it is done."""
+        """Run a function in a thread; the clock stops until it returns."""
         future = super().run_in_executor(executor, func, *args)
         self._jumping.threads += 1
         future.add_done_callback(self._thread_done)
@@ -106,10 +106,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 def run_virtual(work: Coroutine[Any, Any, T]) -> T:
     """
-    Run a coroutine on a `VirtualTimeLoop` of its own, and return its result.
+    Run a coroutine on a new `VirtualTimeLoop`, and return its result.
 
     Raises:
-        WaitsForEver: It cannot come to an end.
+        WaitsForEver: It waits for something that cannot happen.
     """
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(work)

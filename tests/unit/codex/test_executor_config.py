@@ -56,7 +56,7 @@ class Machine:
             environ=self.environ,
             home=None,
             hostname="host",
-            system_folder=str(self.folder / "etc"),
+            system_directory=str(self.folder / "etc"),
         )
 
     def layers(self, cwd: Path | None = None, *, key: str = "model") -> list[tuple[str, object]]:

@@ -182,7 +182,7 @@ async def test_a_server_that_could_not_be_reached_is_tried_again_by_the_next_use
     environment: RemoteEnvironment, server: ScriptedServer
 ) -> None:
     server.refusing = 2
-    text = FAILED + "the scripted server was told to refuse"
+    text = FAILED + "the scripted server refuses this attempt"
     for attempt in (1, 2):
         with pytest.raises(ConnectFailed) as caught:
             await environment.wait_ready()

@@ -271,7 +271,7 @@ async def test_a_test_that_waits_in_vain_is_told_for_what(
     await backend.start(params())
     with pytest.raises(TimeoutError, match=r"process 1 was not started .* started so far: 1"):
         await backend.process(1)
-    with pytest.raises(TimeoutError, match=r"did not happen within 0\.01 s"):
+    with pytest.raises(TimeoutError, match=r"did not hold within 0\.01 s"):
         await backend.until(lambda: False)
 
 

@@ -1,8 +1,8 @@
 """
-Approvals: decide whether a command may run, must be asked about, or is refused.
+Approvals: decide whether a command may run, needs a question, or is refused.
 
-The package knows commands, rules and people who answer. It starts no command: the tools of
-`unified_exec` and `command_exec` do that, with the answer they get from here.
+The package handles commands, rules and approvers. It does not start commands: the tools of
+`unified_exec` and `command_exec` do that, according to the decision.
 """
 
 from typing import TYPE_CHECKING
@@ -102,7 +102,7 @@ __all__ = [
     "parse_policy",
 ]
 
-# Imported when they are used: a program without approvals pays nothing.
+# Imported on use, so that programs without approvals do not pay for them.
 _HOMES = {
     "holdfast.agent.approvals.ask": (
         "REVIEW_LIMIT",

@@ -1,8 +1,8 @@
 """
-Amendments: rules that are made from an answer to a question, and kept in a file.
+Amendments: rules created from answers to questions, and stored in a file.
 
-A question may propose to allow a prefix of the command from now on. Only the proposed prefix
-or a narrower one is stored, in `rules/default.rules` of the home of Holdfast.
+A question may propose to allow a prefix of the command from now on. Only the proposed prefix or a
+narrower one is stored, in `rules/default.rules` of the home of Holdfast.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ __all__ = [
 ]
 
 DEFAULT_FILE: Final = "default.rules"
-"""The file, in the directory `rules` of the home, that amendments are appended to."""
+"""The file for amendments, in the directory `rules` of the home."""
 
-# Seconds to wait for other writers of the file.
+# Seconds to wait for other writers.
 _LOCK_SECONDS: Final = 5.0
 
-# Seconds between two attempts to get the lock.
+# Seconds between attempts to get the lock.
 _LOCK_POLL: Final = 0.01
 
 
@@ -66,14 +66,14 @@ def _banned_prefixes() -> Iterator[tuple[str, ...]]:
 
 BANNED_PREFIXES: Final = frozenset(_banned_prefixes())
 """
-Prefixes that allow nearly anything: shells, interpreters, and programs that start others.
+Prefixes that allow nearly anything: shells, interpreters, and programs that run other programs.
 
-Only the whole prefix counts: `git` is banned, `git status` is not.
+Only the exact prefix is banned: `git` is, `git status` is not.
 """
 
 
 def is_banned(prefix: Sequence[str]) -> bool:
-    """Return True if a prefix is too broad to be proposed, whatever path its program has."""
+    """Return True if a prefix is too broad to propose, regardless of its program's path."""
     words = tuple(prefix)
     if words in BANNED_PREFIXES:
         return True
@@ -84,15 +84,15 @@ def answered_prefix(
     proposed: Sequence[str] | None, answered: Sequence[str], *, broader: bool = False
 ) -> tuple[str, ...]:
     """
-    Return the prefix of an answer, if it may be stored.
+    Return the prefix to store for an answer.
 
     Args:
         proposed: The prefix of the question.
-        answered: The prefix that came back.
-        broader: True to accept a prefix that was not proposed, too.
+        answered: The prefix of the answer.
+        broader: True to also accept a prefix that was not proposed.
 
     Raises:
-        InvalidParams: The answer is empty, was not proposed, or allows more than that.
+        InvalidParams: The prefix is empty, was not proposed, or allows more than proposed.
     """
     answer = tuple(answered)
     if not answer or not _is_storable(answer):
@@ -109,7 +109,7 @@ def answered_prefix(
 
 
 def _is_storable(prefix: Sequence[str]) -> bool:
-    """Return True if a rules file can hold the words: text without lone surrogates."""
+    """Return True if a rules file can contain the words, which excludes lone surrogates."""
     try:
         "".join(prefix).encode()
     except UnicodeEncodeError:
@@ -138,16 +138,16 @@ def rule_line(prefix: Sequence[str], *, outside_sandbox: bool = False) -> str:
 
 def store_rule(home: Path, prefix: Sequence[str], *, outside_sandbox: bool = False) -> bool:
     """
-    Append the rule that allows a prefix to the default file, unless it is there already.
+    Append the rule that allows a prefix to the default file, unless the file contains it.
 
-    Writers exclude each other by a lock on the file. The call may block for some seconds.
+    A lock on the file excludes other writers. The call may block for some seconds.
 
     Returns:
-        False if the file has the rule already.
+        False if the file already contains the rule.
 
     Raises:
         InvalidParams: The prefix cannot be written to a rules file.
-        OperationFailed: The file cannot be written; it is as it was.
+        OperationFailed: The file cannot be written, and is unchanged.
     """
     if not _is_storable(prefix):
         raise InvalidParams(f"a rule cannot be made from the prefix {list(prefix)!r}")
@@ -166,7 +166,7 @@ def store_rule(home: Path, prefix: Sequence[str], *, outside_sandbox: bool = Fal
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Open the file for appending and lock it; both end with the context."""
+    """Open the file for appending and lock it, for the duration of the context."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     try:
@@ -202,7 +202,7 @@ def _append(descriptor: int, line: bytes) -> bool:
         if written < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
-        # Undo a partial write: half a rule would make the whole file invalid.
+        # Undo a partial write, which would make the whole file invalid.
         os.ftruncate(descriptor, size)
         raise
     return True

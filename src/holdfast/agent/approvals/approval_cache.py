@@ -1,7 +1,7 @@
 """
-The cache of a session: commands that somebody accepted for the whole session.
+Cache of the commands accepted for a whole session.
 
-A key says exactly what will run. Its digest binds a question to it.
+A key identifies exactly what will run. Its digest binds a question to it.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from holdfast.agent.approvals.permissions import NO_PERMISSIONS, AddedPermission
 __all__ = ["CAPACITY", "CommandKey", "SessionCache", "canonical_command"]
 
 CAPACITY = 4_096
-"""Accepted commands that are remembered; of more, the one used longest ago is forgotten."""
+"""Most commands to remember; beyond that, the least recently used one is forgotten."""
 
 _SHELLS = frozenset({"bash", "sh", "zsh"})
 _FLAGS = frozenset({"-c", "-lc"})
@@ -26,17 +26,17 @@ def canonical_command(
     argv: Sequence[str], segments: Sequence[Sequence[str]], *, plain: bool
 ) -> tuple[str, ...]:
     """
-    Return what two commands have in common that count as the same.
+    Return the form of a command by which equivalent commands are equal.
 
     Args:
         argv: The command.
-        segments: What it was split into.
+        segments: The commands in it.
         plain: True if it is a script that could be split.
     """
     words = tuple(argv)
     if not is_shell_script(words):
         return words
-    # A program called like the marker must not pass for the script that is its argument.
+    # A program named like the marker must not be confused with a script.
     if plain and len(segments) == 1 and _SCRIPT not in segments[0][:1]:
         return tuple(segments[0])
     return (_SCRIPT, *words[1:])
@@ -49,7 +49,7 @@ def is_shell_script(argv: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandKey:
-    """All that has to be the same for an approval to count again."""
+    """Everything that must be equal for an approval to apply again."""
 
     environment_id: str
     executable: str
@@ -60,10 +60,10 @@ class CommandKey:
     sandbox_permissions: str
     permissions: AddedPermissions = NO_PERMISSIONS
     rules_fingerprint: str | None = None
-    """Stands for the rules that belong to the environment."""
+    """Identifies the rules of the environment."""
 
     def digest(self, *more: str) -> str:
-        """Return the SHA-256 of the key, and of whatever else a question is about."""
+        """Return the SHA-256 of the key and of further subjects of a question."""
         members: list[object] = [
             self.environment_id,
             self.executable,
@@ -80,11 +80,11 @@ class CommandKey:
 
 
 class SessionCache:
-    """The commands that were accepted for a session. Denials are never remembered."""
+    """The commands accepted for a session. Denials are never remembered."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        # By their digests: a command may be a megabyte long.
+        # By digest, since a command may be a megabyte long.
         self._accepted: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class SessionCache:
             self._accepted.popitem(last=False)
 
     def holds(self, *keys: CommandKey) -> bool:
-        """Return True if all of these were accepted; False for none at all."""
+        """Return True if all keys were accepted; False without any keys."""
         digests = [key.digest() for key in keys]
         if not digests or not all(digest in self._accepted for digest in digests):
             return False

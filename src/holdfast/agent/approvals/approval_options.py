@@ -1,4 +1,4 @@
-"""Choices of whoever gives tools to a model: the policy, the rules, and who is asked."""
+"""Options for approvals: the policy, the rules and the approver."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,57 +13,57 @@ from holdfast.base.errors import InvalidParams
 __all__ = ["ASK_LIMIT", "Approvals"]
 
 ASK_LIMIT = 3_600.0
-"""Seconds that a question may be open unless told otherwise."""
+"""Default timeout of a question in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approvals:
     """
-    Choices about approvals, for one set of tools.
+    Options for approvals, for one set of tools.
 
     Raises:
-        InvalidParams: A value makes no sense; the text names it.
-        TypeError: A value is of a wrong type.
+        InvalidParams: A value is invalid; the text names it.
+        TypeError: A value has the wrong type.
     """
 
     policy: AnyPolicy = "on-request"
-    """The questions that may be asked."""
+    """Determines which questions may be asked."""
     rules: RuleSet = field(default_factory=RuleSet)
-    """The rules: commands that are allowed, asked about and forbidden; see `load_rules`."""
+    """Rules that allow commands, ask about them or forbid them; see `load_rules`."""
     approver: AnyApprover | None = None
-    """The person or program that is asked; without one, every question is declined."""
+    """The person or program to ask; without one, every question is declined."""
     home: Path | None = None
-    """The directory in whose `rules/default.rules` accepted amendments are stored."""
+    """The directory for accepted amendments, which are stored in its `rules/default.rules`."""
     additional_permissions: bool = False
-    """True: calls may ask for `with_additional_permissions`."""
+    """If True, calls may request `with_additional_permissions`."""
     permission_requests: bool = False
-    """True: the model has the tool `request_permissions`."""
+    """If True, the model has the tool `request_permissions`."""
     rules_leave_sandbox: bool = False
     """
-    True: what rules allow runs without a sandbox.
+    If True, commands that rules allow run without a sandbox.
 
-    Otherwise only a rule with `sandbox="none"` means that.
+    Otherwise only those of rules with `sandbox="none"` do.
     """
     unreadable_runs: bool = False
     """
-    True: a script with a syntax error runs, and the shell complains.
+    If True, a script with a syntax error runs, and the shell reports the error.
 
-    Otherwise it is refused with the error and its position. What only may have one is asked
-    about.
+    Otherwise it is refused with the error and its position. If an error is only possible, the
+    approver is asked.
     """
     retry_window: float | None = None
     """
-    Seconds after its start in which a denied command may be asked about; None for as long as
-    its first call waits.
+    Seconds after its start in which a denied command may be asked about; None for as long as its
+    first call waits.
     """
     reask: bool = True
-    """False: a denied command that was approved before runs again unasked."""
+    """If False, a denied command that was approved before runs again without a question."""
     retry_on_request: bool = False
-    """True: the policy on-request, too, asks after a denial."""
+    """If True, the policy on-request also asks after a denial."""
     broader_amendments: bool = False
-    """True: an answer may store a broader prefix than the question proposed."""
+    """If True, an answer may store a broader prefix than the question proposed."""
     ask_limit: float | None = ASK_LIMIT
-    """Seconds until a question that nobody answers counts as declined; None for no limit."""
+    """Seconds until an unanswered question counts as declined; None for no limit."""
 
     def __post_init__(self) -> None:
         as_policy(self.policy)
@@ -87,7 +87,7 @@ class Approvals:
         approver: AnyApprover | None = None,
         home: Path | None = None,
     ) -> "Approvals":
-        """Return choices with which rules and retries mean the same as in other programs."""
+        """Return options with which rules and retries work as in other programs."""
         return cls(
             policy=policy,
             rules=RuleSet() if rules is None else rules,

@@ -1,8 +1,8 @@
 """
-Asking: a small protocol, and those who implement it.
+The `Approver` protocol and its implementations.
 
-Whatever an approver does wrong (raises, never answers, answers for another question) is a
-refusal, or the next one is asked. Nothing is accepted by accident.
+If an approver raises, never answers or answers another question, that is a refusal, or the next one
+in a chain is asked. Nothing is accepted by accident.
 """
 
 import asyncio
@@ -39,15 +39,15 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 REVIEW_LIMIT = limits.APPROVAL_REVIEW
-"""Seconds that an automatic reviewer has."""
+"""Timeout of an automatic reviewer in seconds."""
 
-# Questions that may wait for a user interface; one more is declined.
+# Most questions that may wait for a user interface; further ones are declined.
 _QUEUED = 64
 
-# Seconds that an approver has to withdraw a question that nobody waits for any more.
+# Seconds for an approver to withdraw a question whose caller no longer waits.
 _WITHDRAWAL = 1.0
 
-# Answers a person may mistype before the question counts as declined.
+# Invalid answers of a person before the question counts as declined.
 _TRIES = 3
 
 
@@ -56,8 +56,8 @@ class Approver(Protocol):
     """
     Answers questions.
 
-    One that puts questions to a person sets `required_human_approval` to True. Others are not
-    asked about a `humanCommand`, which is refused.
+    An approver that asks a person sets `required_human_approval` to True. Others are not asked
+    about a `humanCommand`, which is refused.
     """
 
     async def ask(self, question: Question) -> Decision:
@@ -65,10 +65,10 @@ class Approver(Protocol):
 
 
 class Reviewer(Protocol):
-    """Somebody who may leave a question to the next one in a chain."""
+    """An approver that may return None to pass the question on."""
 
     async def ask(self, question: Question) -> Decision | None:
-        """Return the decision about a question, or None to leave it to others."""
+        """Return the decision about a question, or None to pass it on."""
 
 
 Callback: TypeAlias = Callable[[Question], "Decision | str | Awaitable[Decision | None] | None"]
@@ -76,27 +76,27 @@ Callback: TypeAlias = Callable[[Question], "Decision | str | Awaitable[Decision 
 
 async def ask_bounded(approver: Approver, question: Question, *, limit: float | None) -> Decision:
     """
-    Ask somebody and return a decision in any case.
+    Ask an approver, and return a decision in any case.
 
     Args:
-        approver: Whatever it does, the answer is one that is safe to follow.
-        question: What is asked.
-        limit: Seconds until nobody is waited for any more; None for no limit.
+        approver: The approver. If it fails, the decision is to decline.
+        question: The question.
+        limit: Timeout in seconds; None for no limit.
 
     Raises:
-        asyncio.CancelledError: The caller is cancelled; the approver alone cannot raise it.
+        asyncio.CancelledError: The caller is cancelled; the approver cannot raise this.
     """
     decision, failure = await _try_to_ask(approver, question, limit)
     if decision is None:
-        return Decision(DecisionKind.DECLINE, rejection=failure or "nobody decided about it")
+        return Decision(DecisionKind.DECLINE, rejection=failure or "no approver decided about it")
     return decision
 
 
 async def _try_to_ask(
     approver: Approver | Reviewer, question: Question, limit: float | None
 ) -> tuple[Decision | None, str | None]:
-    """Return a decision, or None and what went wrong; neither if it is left to others."""
-    # A task of its own: an approver that does not let itself be cancelled is left behind.
+    """Return a decision, or None and the failure; neither if the question is passed on."""
+    # A separate task, so that an approver that ignores its cancellation can be left behind.
     asking = asyncio.get_running_loop().create_task(_ask(approver, question))
     try:
         done, _ = await asyncio.wait({asking}, timeout=limit)
@@ -106,8 +106,8 @@ async def _try_to_ask(
             await asyncio.wait({asking}, timeout=_WITHDRAWAL)
             asking.add_done_callback(_ignore_outcome)
     if not done:
-        logger.warning("nobody answered question %s within %s s", question.id, limit)
-        return None, "nobody answered in time"
+        logger.warning("question %s was not answered within %s s", question.id, limit)
+        return None, "no answer arrived in time"
     if asking.cancelled():
         logger.warning("the approver was cancelled at question %s", question.id)
         return None, "the approver was cancelled"
@@ -132,31 +132,31 @@ async def _ask(approver: Approver | Reviewer, question: Question) -> object:
 
 
 def _ignore_outcome(asking: asyncio.Task[object]) -> None:
-    """Take notice of how a task ended whose answer nobody waits for any more."""
+    """Retrieve the outcome of a task whose caller no longer waits."""
     if not asking.cancelled():
         asking.exception()
 
 
 class CallbackApprover:
     """
-    A function that is asked.
+    An approver that calls a function.
 
-    A plain function runs in a thread of its own, so that it may wait for a person. It may
-    return a `Decision` or one's name, such as `"accept"`.
+    A plain function runs in a separate thread, so that it may wait for a person. It may return a
+    `Decision` or the name of one, such as `"accept"`.
     """
 
     def __init__(self, callback: Callback, *, required_human_approval: bool = False) -> None:
         """
         Args:
             callback: The function.
-            required_human_approval: True if a person decides what it returns.
+            required_human_approval: True if a person makes the decisions.
         """
         if not callable(callback):
             raise TypeError(f"an approver is {callback!r}, it must be callable or have `ask`")
         self.required_human_approval = required_human_approval
         self._callback = callback
         self._is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
-            getattr(callback, "__call__", None)  # noqa: B004 - an object may be async to call
+            getattr(callback, "__call__", None)  # noqa: B004 - `__call__` may be async
         )
 
     async def ask(self, question: Question) -> Decision | None:
@@ -170,7 +170,7 @@ class CallbackApprover:
                 found = await found
         if isinstance(found, str):
             return Decision.parse(found)
-        # Anything else is looked at by `ask_bounded`.
+        # `ask_bounded` checks anything else.
         return cast("Decision | None", found)
 
 
@@ -180,10 +180,10 @@ AnyApprover: TypeAlias = Approver | CallbackApprover | Callback
 
 def as_approver(approver: AnyApprover) -> Approver:
     """
-    Return somebody to ask, from an object with `ask` or a function.
+    Return an approver for an object with `ask` or a function.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: The object is neither.
     """
     if isinstance(approver, Approver):
         return approver
@@ -192,11 +192,11 @@ def as_approver(approver: AnyApprover) -> Approver:
 
 class ApprovalChain:
     """
-    Several who are asked in turn: hooks, an automatic reviewer, a person.
+    Approvers that are asked in turn: hooks, an automatic reviewer, a person.
 
-    One who returns None, fails or takes too long leaves the question to the next. The last
-    one's failure is a refusal. Only `person` can accept a `humanCommand`; hooks can refuse it,
-    and the reviewer is not asked.
+    If one returns None, fails or takes too long, the next is asked. A failure of the last one is a
+    refusal. Only `person` can accept a `humanCommand`; hooks can refuse it, and the reviewer is not
+    asked.
     """
 
     required_human_approval = True
@@ -210,10 +210,10 @@ class ApprovalChain:
     ) -> None:
         """
         Args:
-            approvers: Hooks, asked first, one after the other.
+            approvers: Hooks, asked first, in order.
             reviewer: An automatic reviewer, asked next.
-            person: Asked last, without a limit but that of whoever asks.
-            review_limit: Seconds for each hook and for the reviewer.
+            person: Asked last, only with the time limit of the caller.
+            review_limit: Timeout in seconds for each hook and the reviewer.
         """
         self._hooks = [as_approver(cast("AnyApprover", one)) for one in approvers]
         self._reviewer = None if reviewer is None else as_approver(cast("AnyApprover", reviewer))
@@ -237,26 +237,26 @@ class ApprovalChain:
             if decision is not None:
                 return decision
             failure = failed or failure
-        return Decision(DecisionKind.DECLINE, rejection=failure or "nobody decided about it")
+        return Decision(DecisionKind.DECLINE, rejection=failure or "no approver decided about it")
 
 
 class QuestionAnswered(HoldfastError):
-    """An answer came for a question that is not open: answered, withdrawn, or never asked."""
+    """The question of an answer is not open: it was answered, withdrawn or never asked."""
 
 
 class QuestionQueue:
     """
-    Questions for a user interface: one side iterates and answers, commands wait.
+    Questions for a user interface, which iterates and answers while commands wait.
 
-    Belongs to one event loop.
+    It belongs to one event loop.
     """
 
     def __init__(self, limit: int = _QUEUED, *, required_human_approval: bool = False) -> None:
         """
         Args:
-            limit: Questions that may be open at once; one more is declined.
-            required_human_approval: True if the user interface shows a `humanCommand` to a
-                person, who decides about it.
+            limit: Most open questions; further ones are declined.
+            required_human_approval: True if the user interface has a person decide about each
+                `humanCommand`.
         """
         self.required_human_approval = required_human_approval
         self._limit = limit
@@ -266,11 +266,11 @@ class QuestionQueue:
 
     @property
     def open(self) -> tuple[Question, ...]:
-        """The questions that wait for an answer, oldest first."""
+        """The unanswered questions, oldest first."""
         return tuple(question for question, _ in self._open.values())
 
     async def ask(self, question: Question) -> Decision:
-        """Put a question into the queue and wait for its answer."""
+        """Queue a question and wait for its answer."""
         if len(self._open) >= self._limit:
             return Decision(DecisionKind.DECLINE, rejection="too many questions are open")
         answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
@@ -281,13 +281,13 @@ class QuestionQueue:
                 self._changed.notify_all()
             return await answer
         finally:
-            # Nobody waits for it any more: a late answer must not find it.
+            # Drop late answers.
             del self._open[question.id]
             if question.id in self._asked:
                 self._asked.remove(question.id)
 
     async def next(self) -> Question:
-        """Wait for a question that nobody has taken yet."""
+        """Wait for the next question that was not returned yet."""
         async with self._changed:
             while not self._asked:
                 await self._changed.wait()
@@ -302,7 +302,7 @@ class QuestionQueue:
         Answer a question.
 
         Raises:
-            QuestionAnswered: It is not open: it was answered, withdrawn, or never asked.
+            QuestionAnswered: The question is not open: it was answered, withdrawn or never asked.
             InvalidParams: The decision is for another question.
         """
         if decision.question_id not in (None, question_id):
@@ -329,17 +329,17 @@ class TerminalApprover:
     ) -> None:
         """
         Args:
-            source: Answers are lines of it; standard input unless given.
-            target: Questions are written there; standard error unless given.
-            turn: Held while a question is open; one for all approvers of a terminal, since a
-                person could otherwise not say which question an answer is for.
+            source: Answers are read from it, by line; by default standard input.
+            target: Questions are written to it; by default standard error.
+            turn: Held while a question is open. Shared by all approvers of a terminal, so that
+                it is clear to which question an answer belongs.
         """
         self._source = source
         self._target = target
         self._turn = asyncio.Lock() if turn is None else turn
 
     async def ask(self, question: Question) -> Decision:
-        """Show a question and return what the person decides; the end of input declines."""
+        """Show a question and return the person's decision; the end of input declines."""
         async with self._turn:
             return await in_daemon_thread(partial(self._ask, question))
 
@@ -364,7 +364,7 @@ class TerminalApprover:
         words += ["[n]o", "[c]ancel the call"]
         heading, details = question_text(question)
         shown = "".join(f"  {line}\n" for line in details)
-        # Once more next to the answer: a long command moves the first line out of sight.
+        # Repeated next to the answer, since a long command moves the first line out of sight.
         where = "Outside its sandbox: " if question.leaves_sandbox else ""
         target.write(f"{heading}\n{shown}{where}{', '.join(words)}: ")
         target.flush()
@@ -381,7 +381,7 @@ class TerminalApprover:
 
 
 def _forget_typed(source: TextIO) -> None:
-    """Drop what was typed before a question was shown: it cannot be an answer to it."""
+    """Drop input typed before a question was shown, which cannot be an answer to it."""
     with suppress(OSError, ValueError, termios.error):
         if source.isatty():
             termios.tcflush(source.fileno(), termios.TCIFLUSH)

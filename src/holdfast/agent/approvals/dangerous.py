@@ -1,4 +1,4 @@
-"""Commands that are asked about unless a rule is about them: those that delete by force."""
+"""Commands that need a question unless a rule matches: those that delete by force."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from holdfast.agent.approvals.split.shell_arguments import base_name
 __all__ = ["MAX_WRAPPERS", "Danger", "danger_of"]
 
 MAX_WRAPPERS = 8
-"""Wrappers around a command. More serve only to hide it, so they count as dangerous."""
+"""Most wrappers around a command. More would only hide it, so they count as dangerous."""
 
 
 class Danger(enum.Enum):
-    """The ground on which a command is dangerous."""
+    """The reason why a command is dangerous."""
 
     FORCED_REMOVAL = enum.auto()
     """The command deletes by force."""
@@ -24,10 +24,10 @@ class Danger(enum.Enum):
 
 def danger_of(words: Sequence[str]) -> Danger | None:
     """
-    Return why a command is dangerous, itself or behind `sudo` and `env`; None if it is not.
+    Return why a command is dangerous, including behind `sudo` and `env`; None if it is not.
 
-    Call it for every segment and for every literal of a `Split`. The literals include what
-    scripts and other wrappers run, each as a command of its own.
+    Call it for every segment and every literal of a `Split`. The literals include the commands
+    that scripts and other wrappers run, as separate commands.
     """
     for _ in range(MAX_WRAPPERS + 1):
         if not words:
@@ -43,7 +43,7 @@ def danger_of(words: Sequence[str]) -> Danger | None:
 
 
 def _unwrapped(name: str, words: Sequence[str]) -> Sequence[str] | None:
-    """Return the command after `sudo` or `env`, or None if this is another one."""
+    """Return the command after `sudo` or `env`, or None for other programs."""
     if name == "sudo":
         return words[1:]
     if name != "env":
@@ -58,7 +58,7 @@ def _is_forced(arguments: Sequence[str]) -> bool:
     for argument in arguments:
         if argument == "--":
             return False
-        # Options may be cut short, and no other one of rm begins with an f.
+        # Options may be abbreviated, and no other option of rm starts with an f.
         if argument.startswith("--f") and "--force".startswith(argument):
             return True
         if argument.startswith("-") and not argument.startswith("--") and "f" in argument:

@@ -1,8 +1,8 @@
 """
-Decision about one command: run, ask, or refuse; a pure function.
+Decides about one command: run, ask or refuse; a pure function.
 
-Rules can allow only the commands of a plain script. For asking and refusing, every command that
-is visible anywhere in the script counts.
+Rules can only allow the commands of a plain script. For asking and refusing, every command that is
+visible anywhere in the script counts.
 """
 
 import enum
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 SandboxPermissions = Literal["use_default", "require_escalated", "with_additional_permissions"]
-"""The sandbox that a call asks for."""
+"""The sandbox that a call requests."""
 
 
 class Cause(enum.StrEnum):
-    """The ground of a decision, the weightiest first."""
+    """The reason for a decision, most important first."""
 
     RULE = "rule"
     """A rule matched."""
@@ -45,13 +45,13 @@ class Cause(enum.StrEnum):
     UNSEEN = "unseen"
     """The command could not be analysed."""
     BROKEN = "broken"
-    """An unusable rules file might have had a rule."""
+    """An unusable rules file could have contained a rule."""
     ESCALATION = "escalation"
-    """The command asks for more than its sandbox allows."""
+    """The command requests more than its sandbox allows."""
     UNTRUSTED = "untrusted"
     """The policy asks about every command."""
     DEFAULT = "default"
-    """Nothing speaks against it."""
+    """No rule or policy speaks against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +62,31 @@ class SegmentRuling:
     ruling: Ruling
     cause: Cause
     matches: tuple[RuleMatch, ...] = ()
-    """The rules that match it."""
+    """The matching rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The decision about a command, with its ground."""
+    """The decision about a command, with its reason."""
 
     ruling: Ruling
     cause: Cause
     segments: tuple[SegmentRuling, ...]
     """The commands that rules may allow, in order."""
     literals: tuple[SegmentRuling, ...] = ()
-    """Other commands that were seen in it, as far as they are asked about or refused."""
+    """Other commands found in it that need a question or are refused."""
     decided_by: RuleMatch | None = None
-    """The rule that decided; the most specific one of several."""
+    """The deciding rule; the most specific if there are several."""
     reason: str | None = None
-    """For a question, why it is asked; for a refusal, its text."""
+    """The reason for a question, or the text of a refusal."""
     outside_sandbox: bool = False
-    """True if rules let it run without a sandbox and without a question."""
+    """True if rules permit it to run without a sandbox and without a question."""
     amendment: tuple[str, ...] | None = None
-    """The prefix that the question may propose to allow for good."""
+    """The prefix that the question may propose to allow permanently."""
     retry_amendment: tuple[str, ...] | None = None
     """The prefix for the question after a denial."""
     notes: tuple[str, ...] = ()
-    """Remarks: unusable rules files, why it could not be analysed, why its sandbox stays."""
+    """Remarks: unusable rules files, why analysis failed, why the sandbox stays."""
 
 
 def decide(
@@ -109,19 +109,19 @@ def decide(
 
     Args:
         argv: The command.
-        split: What it was split into.
-        policy: Who may be asked.
-        rules: What is allowed, asked about and forbidden.
+        split: The commands in it.
+        policy: Determines which questions may be asked.
+        rules: Rules that allow commands, ask about them or forbid them.
         restricted: True if the command has a sandbox that an escalation would lift.
-        permissions: What the call wants of the sandbox.
-        prefix_rule: The prefix that the model proposes to allow for good.
-        rules_leave_sandbox: True: what rules allow runs without a sandbox. Otherwise only
-            rules with `sandbox="none"` mean that.
-        unreadable_runs: True: a script that cannot be looked through is asked about only for
-            the commands that were seen in it.
-        held: The reason why a rule with `sandbox="none"` does not let this command out of its
-            sandbox; see `real_program`.
-        cwd: The directory that relative paths of programs begin in.
+        permissions: The sandbox that the call requests.
+        prefix_rule: The prefix that the model proposes to allow permanently.
+        rules_leave_sandbox: True if commands that rules allow run without a sandbox. Otherwise
+            only those of rules with `sandbox="none"` do.
+        unreadable_runs: True if a script that cannot be analysed only needs a question for the
+            commands found in it.
+        held: The reason why a rule with `sandbox="none"` does not apply to this command; see
+            `real_program`.
+        cwd: The directory for relative paths of programs.
         acceptable: Returns False for prefixes that must not be stored.
     """
     judge = _SegmentJudge(
@@ -140,7 +140,7 @@ def decide(
         command=shown_command(argv),
         notes=tuple(_notes(split, rules, unreadable_runs=unreadable_runs)),
     )
-    # The strictest decision about any part is the one about the whole.
+    # The strictest decision about any part applies to the whole.
     ruling = max(one.ruling for one in parts.every)
     if ruling is Ruling.FORBIDDEN:
         return _forbidden(parts)
@@ -149,7 +149,7 @@ def decide(
     cause = _weightiest(parts.every, ruling)
     unseen = split.unseen is not None and not unreadable_runs
     # A script that was not analysed, or an unusable rules file, may hide a prohibition: ask, unless
-    # a stronger reason to ask is there already.
+    # there is a stronger reason to ask.
     if parts.notes and (ruling is Ruling.ALLOW or cause not in (Cause.RULE, Cause.DANGEROUS)):
         ruling = max(ruling, Ruling.PROMPT)
         cause = Cause.UNSEEN if unseen else Cause.BROKEN
@@ -190,8 +190,8 @@ def _forbidden(parts: _Parts) -> Judgement:
 
 
 def _unparsable(parts: _Parts, fault: str) -> Judgement:
-    """Return the refusal of a script that its shell could not parse."""
-    # No person could approve anything useful, and a model can correct it by the position.
+    """Return the refusal of a script that its shell cannot parse."""
+    # A person could not approve anything useful, and the model can fix the error by its position.
     return Judgement(
         ruling=Ruling.FORBIDDEN,
         cause=Cause.SYNTAX,
@@ -221,7 +221,7 @@ def _allowed(
         literals=parts.literals,
         decided_by=_most_specific(parts.every, Ruling.ALLOW),
         outside_sandbox=outside,
-        # A command that a rule allows needs no new rule after a denial.
+        # A command that a rule allows does not need a new rule after a denial.
         retry_amendment=None if matched else _acceptable(parts.segments[0].words, acceptable),
         notes=() if stays is None else (f"it stays in its sandbox: {stays}",),
     )
@@ -235,8 +235,8 @@ def _asked(
     prefix_rule: Sequence[str] | None,
     acceptable: Callable[[Sequence[str]], bool] | None,
 ) -> Judgement:
-    """Return a question, or a refusal where nobody may be asked."""
-    # The question may go to a person because of what cannot be seen, and not by a rule.
+    """Return a question, or a refusal if the policy does not permit one."""
+    # A person may have to decide because of hidden commands instead of a rule.
     by_rules = max(one.ruling for one in parts.every)
     rule = None if by_rules is Ruling.ALLOW else _most_specific(parts.every, by_rules)
     from_rules = cause in (Cause.RULE, Cause.BROKEN)
@@ -266,14 +266,14 @@ def _asked(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SegmentJudge:
-    """Decisions about the parts of one command."""
+    """Decides about the parts of one command."""
 
     policy: ApprovalPolicy
     rules: RuleSet
     override: bool
     rules_leave_sandbox: bool
     lets_out: bool
-    """True if a rule with `sandbox="none"` lets the command out of its sandbox."""
+    """True if a rule with `sandbox="none"` applies to the command."""
     cwd: str | None
 
     def segment(self, words: tuple[str, ...]) -> SegmentRuling:
@@ -281,12 +281,12 @@ class _SegmentJudge:
         return self._ruled(words, self._matches(words, None))
 
     def _matches(self, words: tuple[str, ...], cwd: str | None) -> tuple[RuleMatch, ...]:
-        """Return the rules about a command."""
+        """Return the rules that match a command."""
         found = self.rules.match(words, cwd=cwd)
         if "/" not in words[0]:
             return found
-        # Neither a rule about the very path nor a `host_executable`, which lists the paths that a
-        # name may allow, opens a way around a prohibition: each path may be the same file.
+        # Neither a rule about an exact path nor a `host_executable`, which lists permitted paths,
+        # may bypass a prohibition: different paths may be the same file.
         other = self.rules.match((base_name(words[0]), *words[1:]))
         seen = {match.rule for match in found}
         strict = (one for one in other if one.ruling is not Ruling.ALLOW and one.rule not in seen)
@@ -298,12 +298,12 @@ class _SegmentJudge:
             return SegmentRuling(words, ruling, cause)
         ruling = max(match.ruling for match in matches)
         if ruling is Ruling.ALLOW and self.override and not self._any_leaves(matches):
-            # Allowed without a question, but only inside of its sandbox.
+            # Allowed without a question, but only in its sandbox.
             return SegmentRuling(words, Ruling.PROMPT, Cause.ESCALATION, matches)
         return SegmentRuling(words, ruling, Cause.RULE, matches)
 
     def _unmatched(self, words: Sequence[str]) -> tuple[Ruling, Cause]:
-        """Return the decision about a command that no rule is about [2.2]."""
+        """Return the decision about a command that no rule matches [2.2]."""
         never = self.policy.kind is PolicyKind.NEVER
         if danger_of(words) is not None:
             return (Ruling.FORBIDDEN if never else Ruling.PROMPT), Cause.DANGEROUS
@@ -314,11 +314,11 @@ class _SegmentJudge:
         return Ruling.ALLOW, Cause.DEFAULT
 
     def literals(self, split: Split) -> Iterator[SegmentRuling]:
-        """Return the decisions to ask or refuse about what else was seen in a script."""
+        """Yield the decisions to ask or refuse for other commands found in a script."""
         decided = set(split.segments)
         never = self.policy.kind is PolicyKind.NEVER
         for words in dict.fromkeys(split.literals):
-            # Decided as a segment already, possibly as allowed.
+            # Already decided as a segment, possibly as allowed.
             if words in decided:
                 continue
             matches = self._matches(words, self.cwd)
@@ -331,7 +331,7 @@ class _SegmentJudge:
                 yield SegmentRuling(words, ruling, Cause.DANGEROUS)
 
     def leaves_sandbox(self, segment: SegmentRuling) -> bool:
-        """Return True if a rule lets a command run without a sandbox."""
+        """Return True if a rule permits a command to run without a sandbox."""
         return segment.ruling is Ruling.ALLOW and self._any_leaves(segment.matches)
 
     def _any_leaves(self, matches: Sequence[RuleMatch]) -> bool:
@@ -345,9 +345,9 @@ class _SegmentJudge:
         )
 
     def _names(self, match: RuleMatch) -> bool:
-        """Return True if a rule means the file that would run."""
-        # A program of the same name elsewhere, such as in the workspace, was not let out of the
-        # sandbox: its path must be in the rule, or listed by a `host_executable`.
+        """Return True if a rule applies to the file that would run."""
+        # A program of the same name elsewhere, such as in the workspace, must stay in the sandbox:
+        # the path must be in the rule, or listed by a `host_executable`.
         program = match.resolved_program
         return program is None or posixpath.basename(program) in self.rules.host_executables
 
@@ -357,9 +357,9 @@ class _SegmentJudge:
         wanted: Sequence[str] | None,
         acceptable: Callable[[Sequence[str]], bool] | None,
     ) -> tuple[str, ...] | None:
-        """Return the prefix that a question may propose to allow for good [3.1]."""
+        """Return the prefix that a question may propose to allow permanently [3.1]."""
         asked = [one for one in segments if one.ruling is Ruling.PROMPT and not _may_leave(one)]
-        # The model's proposal counts only if it covers everything that is asked about.
+        # The model's proposal only counts if it covers everything that is asked about.
         if wanted and not any(one.matches for one in segments):
             prefix = tuple(wanted)
             allowed = acceptable is None or acceptable(prefix)
@@ -382,7 +382,7 @@ def _acceptable(
 
 
 def policy_refusal(policy: ApprovalPolicy, kind: PromptKind) -> str | None:
-    """Return the text that refuses a question which a policy does not allow, or None."""
+    """Return the refusal of a question that a policy does not permit, or None."""
     if policy.may_ask(kind):
         return None
     if policy.kind is PolicyKind.NEVER:
@@ -391,7 +391,7 @@ def policy_refusal(policy: ApprovalPolicy, kind: PromptKind) -> str | None:
 
 
 def escalation_refusal(policy: ApprovalPolicy) -> str | None:
-    """Return the text that refuses every request for more permissions, or None."""
+    """Return the refusal of all requests for more permissions under a policy, or None."""
     if policy.may_ask(PromptKind.SANDBOX):
         return None
     shown = policy.debug

@@ -1,14 +1,14 @@
 """
 Program of the child process that evaluates rules files.
 
-Its first argument is the directory that `starlark` is imported from. It reads one JSON
-object from stdin: `limits` and `files`, each with `name` and `text`. For every file it
-writes one line of JSON to stdout: `{"calls": […]}` or `{"error": "…"}`. It imports nothing
-of Holdfast, so that it starts fast; the kernel limits its memory and processor time.
+Its first argument is the directory from which to import `starlark`. It reads one JSON object from
+stdin: `limits` and `files`, each with `name` and `text`. For every file it writes one line of JSON
+to stdout: `{"calls": […]}` or `{"error": "…"}`. It imports nothing from Holdfast, so that it starts
+fast; the kernel limits its memory and CPU time.
 
-Starlark hands tuples to Python as lists. So each file is first evaluated with functions
-written in Starlark, which see the real types. On an error it is evaluated again, with native
-functions that raise the error at the same call: that gives its position in the file.
+Starlark passes tuples to Python as lists. So each file is first evaluated with functions written in
+Starlark, which see the real types. On an error it is evaluated again with native functions that
+raise the error at the same call, which gives its position in the file.
 """
 
 import json
@@ -34,17 +34,17 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "network_rule": {"host": "str", "protocol": "str", "decision": "str", "justification": "str"},
 }
 
-# Checked in this order, which decides which error comes first.
+# Checked in this order, which determines the first error.
 _REQUIRED = {
     "prefix_rule": ("pattern",),
     "host_executable": ("name", "paths"),
     "network_rule": ("host", "protocol", "decision"),
 }
 
-# Parameters that only Holdfast has; by name only.
+# Parameters that only Holdfast has; keyword-only.
 _OWN_PARAMETERS = {"prefix_rule": {"sandbox": "str"}}
 
-# Accepted spellings, and the protocol that each means.
+# Accepted spellings of protocols.
 _PROTOCOLS = {
     "http": "http",
     "https": "https",
@@ -78,21 +78,21 @@ def {name}(*args, **kwargs):
     ]
     return holdfast_native_call("{name}", len(args), kwargs.keys(), seen)
 """
-# The template above is a function that a rules file calls; it passes the types of its arguments
-# on. It has no helpers, since a rules file could replace each by its name.
+# The template above is a function for rules files; it passes on the types of its arguments. It has
+# no helpers, since a rules file could redefine them.
 
-# Characters that an error shows of a value, a mark for what is left out included.
+# Most characters of a value in an error, including the mark for omissions.
 _SHOWN = 58
 
 _LEFT_OUT = "<<...>>"
 
 
 class RuleRefused(Exception):
-    """A call that makes no rule; the text says why."""
+    """A call that does not make a valid rule; the text says why."""
 
 
 class Value:
-    """An argument of a call: its Starlark type and what is needed of it."""
+    """An argument of a call: its Starlark type and the needed parts of its value."""
 
     def __init__(self, seen: Sequence[Any]) -> None:
         self.type: str = seen[0]
@@ -105,7 +105,7 @@ class Value:
 
     @property
     def shown(self) -> str:
-        """The value as errors show it, shortened in the middle."""
+        """The value for errors, shortened in the middle."""
         if len(self.representation) <= _SHOWN:
             return self.representation
         kept = _SHOWN - len(_LEFT_OUT)
@@ -115,7 +115,7 @@ class Value:
 
 
 class RecordedCalls:
-    """The calls that one rules file made so far."""
+    """The calls made by one rules file."""
 
     def __init__(self, limits: Mapping[str, Any]) -> None:
         self.limits = limits
@@ -125,7 +125,7 @@ class RecordedCalls:
         self.refused: tuple[int, str] | None = None
 
     def call(self, name: str, positional: int, keywords: list[str], seen: list[Any]) -> None:
-        """Check a call and keep it."""
+        """Check a call and record it."""
         self.made += 1
         try:
             values = [Value(value) for value in seen]
@@ -258,10 +258,10 @@ def _example(element: tuple[str, str | None, list[tuple[str, str | None]]]) -> l
 
 def split_words(text: str) -> list[str] | None:
     """
-    Return the words of an example, split as a POSIX shell would without any expansion.
+    Return the words of an example, split as by a POSIX shell without expansions.
 
     Returns:
-        `None` if a quote is not closed or a backslash is the last character.
+        None if a quote is not closed or the last character is a backslash.
     """
     words: list[str] = []
     word: list[str] | None = None
@@ -297,7 +297,7 @@ def split_words(text: str) -> list[str] | None:
 
 
 def _quoted(quote: str, characters: Iterator[str]) -> str | None:
-    """Return the text up to the closing quote, or `None` if there is none."""
+    """Return the text up to the closing quote, or None if it is missing."""
     text: list[str] = []
     for character in characters:
         if character == quote:
@@ -377,7 +377,7 @@ def _normal_host(text: str) -> str:
                 f"invalid rule: network_rule host contains an unsupported suffix: {text}"
             )
         host = inside
-    # One colon separates a port; several are an IPv6 address without brackets.
+    # A single colon separates a port; several mean an IPv6 address without brackets.
     elif host.count(":") == 1:
         name, _, port = host.partition(":")
         if name and port.isascii() and port.isdigit():
@@ -402,15 +402,15 @@ _CHECKS = {
 
 
 class Steps:
-    """Counts the steps of one evaluation; starlark asks once in a thousand of them."""
+    """Counts the steps of one evaluation."""
 
     def __init__(self, limit: int) -> None:
-        # starlark calls back once in a thousand steps.
+        # starlark calls `check` every thousand steps.
         self._left = limit // 1000
         self.used_up = False
 
     def check(self) -> bool:
-        """Return True if the evaluation has to end."""
+        """Return True if the evaluation must end."""
         self._left -= 1
         self.used_up = self._left < 0
         return self.used_up
@@ -428,7 +428,7 @@ def evaluate(starlark: Any, name: str, text: str, limits: Mapping[str, Any]) -> 
     for function in _PARAMETERS:
         wrapper = starlark.parse("rules", _WRAPPER.format(name=function), dialect)
         starlark.eval(module, wrapper, standard)
-    # A wrapper and what it calls need a little more stack than a native function.
+    # A wrapper needs slightly more stack than a native function.
     options = starlark.EvalOptions(check_cancelled=steps.check, max_callstack_size=53)
     try:
         starlark.eval_with(options, module, starlark.parse(name, text, dialect), standard)
@@ -437,7 +437,7 @@ def evaluate(starlark: Any, name: str, text: str, limits: Mapping[str, Any]) -> 
             return {"error": f"evaluation needs more than {limits['steps']} steps"}
         located = _native_error(starlark, name, text, file) or str(error)
         return {"error": f"starlark error: {located}"}
-    # Only functions can go deeper than rules files may.
+    # Only functions can exceed the permitted depth of rules files.
     if "def" in text and (deeper := _native_error(starlark, name, text, file)) is not None:
         return {"error": f"starlark error: {deeper}"}
     return {"calls": file.calls}
@@ -445,10 +445,10 @@ def evaluate(starlark: Any, name: str, text: str, limits: Mapping[str, Any]) -> 
 
 def _native_error(starlark: Any, name: str, text: str, file: RecordedCalls) -> str | None:
     """
-    Evaluate a file again, with native functions.
+    Evaluate a file again with native functions.
 
     Returns:
-        The error with its positions; `None` if there is none.
+        The error with its positions; None without an error.
     """
     refused_call, refusal = file.refused or (0, "")
     made = 0
@@ -476,7 +476,7 @@ def _native_error(starlark: Any, name: str, text: str, file: RecordedCalls) -> s
     for index, line in enumerate(lines):
         if file.refused is None:
             break
-        # A function, for one, is refused by the binding before it calls `native`.
+        # The binding refuses some values, such as functions, before it calls `native`.
         if line.startswith(("error: RuleRefused: ", "error: StarlarkError: Operation `serde::")):
             lines[index : _end_of_message(lines, index)] = ("error: " + refusal).split("\n")
             break
@@ -484,7 +484,7 @@ def _native_error(starlark: Any, name: str, text: str, file: RecordedCalls) -> s
 
 
 def _end_of_message(lines: list[str], start: int) -> int:
-    """Return the index of the first line behind a message, which shows its position."""
+    """Return the index of the first line after a message, which shows its position."""
     for index in range(start, len(lines)):
         if lines[index].lstrip().startswith("--> "):
             return index
@@ -492,10 +492,10 @@ def _end_of_message(lines: list[str], start: int) -> int:
 
 
 def main() -> None:
-    """Evaluate the files that stdin names."""
+    """Evaluate the files given on stdin."""
     # Appended, so that nothing in that directory can shadow the standard library.
     sys.path.append(sys.argv[1])
-    # Late, because it is found only by the path added above.
+    # Late, because it is only found with the path added above.
     import starlark
 
     order = json.load(sys.stdin)
@@ -508,21 +508,20 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
     for file in order["files"]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        # RLIMIT_CPU counts from the start of the process, so each file gets what is used plus its
-        # own.
+        # RLIMIT_CPU counts from the start of the process, so add the time already used.
         used = math.ceil(usage.ru_utime + usage.ru_stime)
         resource.setrlimit(resource.RLIMIT_CPU, (used + limits["seconds"], resource.RLIM_INFINITY))
         panicked = False
         try:
             answer = evaluate(starlark, file["name"], file["text"], limits)
-        # Memory cannot be relied on any more: the parent sees the end of this process.
+        # Memory can no longer be relied on: the parent sees the end of this process.
         except MemoryError:
             raise
-        except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
+        except BaseException as error:  # noqa: BLE001 - a Rust panic is not an Exception
             answer, panicked = {"error": f"evaluation failed: {error}"}, True
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
-        # The state of starlark after a panic is unknown; the parent starts another process.
+        # The state of starlark is unknown after a panic; the parent starts another process.
         if panicked:
             return
 

@@ -23,7 +23,7 @@ _GROUNDS = {
 
 
 def explanation(request: CommandRequest, judgement: Judgement) -> list[tuple[str, str]]:
-    """Return the ground of a decision as names and texts, for people."""
+    """Return the reasons for a decision as names and texts, for people."""
     lines = [
         ("command", shown_command(request.argv)),
         ("decision", judgement.ruling.word),
@@ -42,7 +42,7 @@ def explanation(request: CommandRequest, judgement: Judgement) -> list[tuple[str
 
 
 def explanation_json(request: CommandRequest, judgement: Judgement) -> dict[str, object]:
-    """Return the same as a JSON object, for programs."""
+    """Return the reasons for a decision as a JSON object, for programs."""
     return {
         "command": list(request.argv),
         "decision": judgement.ruling.word,
@@ -59,7 +59,7 @@ def explanation_json(request: CommandRequest, judgement: Judgement) -> dict[str,
 
 
 def ground(judgement: Judgement) -> str:
-    """Return the ground of a decision in one sentence."""
+    """Return the reason for a decision in one sentence."""
     if judgement.cause is Cause.RULE and judgement.decided_by is not None:
         return _rule(judgement.decided_by)
     return _GROUNDS[judgement.cause]
@@ -73,7 +73,7 @@ def _sandbox(request: CommandRequest, judgement: Judgement) -> str:
     if request.permissions == "require_escalated" or judgement.outside_sandbox:
         if denies_paths(request.sandbox):
             return "a wider one, because the profile denies paths"
-        cause = "rules" if judgement.outside_sandbox else "whoever is asked"
+        cause = "rules" if judgement.outside_sandbox else "the approver"
         return f"none: {cause} may let it out"
     return "the configured one"
 
@@ -90,7 +90,7 @@ def _part(one: SegmentRuling) -> str:
 
 
 def _visible(words: Sequence[str]) -> list[str]:
-    """Return words with a question mark where only the shell knows a part."""
+    """Return words with a question mark for parts that only the shell knows."""
     return [word.replace("\0", "?") for word in words]
 
 

@@ -1,9 +1,8 @@
 """
-The flow of one command: decide, ask, choose its sandbox, and after a denial ask again.
+The approval of one command: decide, ask, choose its sandbox, and ask again after a denial.
 
-It knows neither tools nor processes. Whoever starts commands asks for a `Clearance`, checks it
-once more with `verify` directly before the start, and comes back if the sandbox denied
-something.
+It does not know about tools or processes. The tools that start commands obtain a `Clearance`, check
+it with `verify` directly before the start, and call `after_denial` if the sandbox denied something.
 """
 
 import asyncio
@@ -65,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 _DENIED = "its sandbox denied it something"
 
-# Characters of a command above which it is looked through in a thread.
+# Length above which a command is analysed in a thread.
 _LONG_COMMAND = 4_096
 
 
@@ -80,40 +79,40 @@ class ApprovalFlow:
     ) -> None:
         """
         Args:
-            approvals: The choices.
-            paused: Stops the clocks of calls while somebody is asked.
+            approvals: The options.
+            paused: Stops the clocks of calls while an approver is asked.
         """
         self.approvals = approvals
         self.policy = as_policy(approvals.policy)
         self.rules = approvals.rules
-        """The rules, with the amendments that were accepted meanwhile."""
+        """The rules, including amendments accepted so far."""
         self.cache = SessionCache()
         self._approver: Approver | None = None
         if approvals.approver is not None:
             self._approver = as_approver(approvals.approver)
         self._paused = paused
         self._grants: dict[GrantScope, dict[str, AddedPermissions]] = {"turn": {}, "session": {}}
-        # All permissions that any command had beyond its sandbox, by environment: what it wrote
-        # there stays when they end.
+        # All permissions that any command had beyond its sandbox, by environment: written files
+        # remain when the permissions end.
         self._opened: dict[str, AddedPermissions] = {}
 
     # -- before the start
 
     async def admit(self, request: CommandRequest) -> Clearance:
         """
-        Decide about a command and ask if need be.
+        Decide about a command, and ask if necessary.
 
         Raises:
-            EscalationRefused: It may not ask for what it asks for.
-            CommandRefused: It may not run.
-            CallCancelled: Somebody was asked and cancelled the call.
+            EscalationRefused: The requested permissions are not allowed.
+            CommandRefused: The command may not run.
+            CallCancelled: The approver cancelled the call.
         """
-        # Permissions granted ahead apply before anything is decided.
+        # Permissions granted in advance apply before the decision.
         granted = self.granted(request.environment_id)
         try:
             context = with_permissions(request.sandbox, granted)
-            # Before the decision: a wish that may not be put to anybody is refused at once.
-            request = self._checked_wish(request, granted)
+            # Before the decision: a request that may not be asked about is refused immediately.
+            request = self._checked(request, granted)
             wider = with_permissions(context, request.added or NO_PERMISSIONS)
         except InvalidParams as error:
             raise EscalationRefused(str(error)) from error
@@ -127,7 +126,7 @@ class ApprovalFlow:
                 split, judgement = await self._judge(request, held=str(error))
         if judgement.ruling is Ruling.FORBIDDEN:
             raise CommandRefused(judgement.reason or "blocked by policy")
-        # Identifies the command for "accept for the session", and its digest proves later what was
+        # Identifies the command for "accept for the session"; the digest later proves what was
         # approved.
         key = key_of(request, split)
         clearance = Clearance(
@@ -138,14 +137,14 @@ class ApprovalFlow:
             sandbox=context,
         )
         if judgement.ruling is Ruling.ALLOW:
-            # A profile that denies paths is never left: its prohibitions would be lifted as well.
+            # Never leave a profile that denies paths: this would also lift its prohibitions.
             if judgement.outside_sandbox and not denies_paths(context):
                 free = clearance.outside(None, was_restricted=is_restricted(context))
                 return replace(free, program=program)
             return clearance
         escalated = request.permissions == "require_escalated" and is_restricted(context)
         human = judgement.ruling is Ruling.PROMPT_USER
-        # Accepted for the session before: not asked again, unless only a person may allow it.
+        # Ask again about a command accepted for the session only if a person must allow it.
         if human or not self.cache.holds(key):
             question = self._question(clearance, leaves_sandbox=escalated)
             await self._decide(question, clearance, escalated=escalated)
@@ -159,14 +158,14 @@ class ApprovalFlow:
 
     async def _real_program(self, request: CommandRequest, split: Split) -> RealProgram:
         """
-        Return what to execute for a command that a rule lets out of its sandbox.
+        Return what to execute for a command that a rule permits to run outside its sandbox.
 
         Raises:
             StaysInside: It has to stay in its sandbox.
         """
         opened = self._opened.get(request.environment_id, NO_PERMISSIONS)
         try:
-            # A directory of `PATH` may be on a mount that does not answer.
+            # A directory in `PATH` may be on a mount that does not respond.
             return await call_in_daemon(
                 partial(program_outside, request, split, self.rules, opened=opened)
             )
@@ -174,7 +173,7 @@ class ApprovalFlow:
             raise StaysInside("the search for its program takes too long") from error
 
     def _open(self, environment_id: str, added: AddedPermissions) -> None:
-        """Remember what commands of an environment could write at some time."""
+        """Remember what commands of an environment were able to write."""
         opened = self._opened.get(environment_id, NO_PERMISSIONS)
         self._opened[environment_id] = opened.union(added)
 
@@ -190,21 +189,21 @@ class ApprovalFlow:
             unreadable_runs=self.approvals.unreadable_runs,
             held=held,
         )
-        # A thread costs more than the analysis of a short command.
+        # A thread costs more than analysing a short command.
         if sum(map(len, request.argv)) <= _LONG_COMMAND:
             return judged()
-        # A megabyte takes a moment, in which other calls go on.
+        # A megabyte takes a while, in which other calls continue.
         return await asyncio.to_thread(judged)
 
-    def _checked_wish(self, request: CommandRequest, granted: AddedPermissions) -> CommandRequest:
+    def _checked(self, request: CommandRequest, granted: AddedPermissions) -> CommandRequest:
         """
-        Return a request whose wish for more permissions may be put to somebody.
+        Return a request whose additional permissions may be asked about.
 
         Raises:
-            EscalationRefused: It may not.
+            EscalationRefused: The policy or the options do not permit it.
         """
         wish = request.permissions or "use_default"
-        # Naming permissions is taken as asking for them.
+        # Listing permissions counts as requesting them.
         if request.added is not None and wish == "use_default":
             wish = "with_additional_permissions"
         if wish == "use_default":
@@ -219,7 +218,7 @@ class ApprovalFlow:
         if not request.added:
             raise EscalationRefused(texts.PERMISSIONS_MISSING)
         if request.added.limited_to(granted) == request.added:
-            # It was granted ahead: nothing is left to ask for.
+            # Granted in advance: there is nothing left to ask for.
             return replace(request, permissions="use_default", added=None)
         return replace(request, permissions=wish)
 
@@ -234,18 +233,18 @@ class ApprovalFlow:
         sandbox: SandboxContext | None,
     ) -> None:
         """
-        Check once more that what is about to start is what was cleared.
+        Check that the command about to start is the one that was cleared.
 
         Args:
-            clearance: What `admit` or `after_denial` returned.
-            argv: The command that is about to start, and where, as are the others.
+            clearance: The result of `admit` or `after_denial`.
+            argv: The command that is about to start.
             environment_id: Its environment.
             cwd: Its directory.
             tty: True if it gets a terminal.
             sandbox: Its sandbox.
 
         Raises:
-            CommandRefused: It is something else.
+            CommandRefused: It differs from what was cleared.
         """
         # Hooks may have changed the request after it was approved.
         key = replace(clearance.key, environment_id=environment_id, cwd=cwd, tty=tty)
@@ -261,28 +260,28 @@ class ApprovalFlow:
         Ask whether a command may run again without its sandbox.
 
         Args:
-            clearance: The one of the run that was denied something.
-            denied: What happened.
+            clearance: The clearance of the denied run.
+            denied: The denied run.
             seconds: The time from its start to its end.
 
         Returns:
-            None to leave it at that: the first output counts.
+            None to keep the result of the first run.
 
         Raises:
-            CallCancelled: Somebody was asked and cancelled the call.
+            CallCancelled: The approver cancelled the call.
         """
         approvals = self.approvals
-        # Without a sandbox nothing was denied by one; denied paths must stay denied.
+        # Without a sandbox, no sandbox denied anything; denied paths must stay denied.
         if clearance.sandbox is None or denies_paths(clearance.sandbox):
             return None
         if not self._may_ask_after_denial:
             return None
-        # A command that ran for long may have had effects, and should not be repeated.
+        # A command that ran for a long time may have had effects and should not be repeated.
         if approvals.retry_window is not None and seconds > approvals.retry_window:
             return None
         again = clearance.outside(None, was_restricted=True)
         human = clearance.judgement.ruling is Ruling.PROMPT_USER
-        # Somebody has approved this very command a moment ago.
+        # The approver has just approved this command.
         if clearance.approved and not approvals.reask and not human:
             return again
         question = replace(
@@ -295,7 +294,7 @@ class ApprovalFlow:
         )
         try:
             await self._decide(question, None, escalated=True)
-        # A refusal leaves the first output as the result.
+        # After a refusal, the first output is the result.
         except CommandRefused:
             return None
         return replace(again, approved=True)
@@ -310,16 +309,16 @@ class ApprovalFlow:
 
     async def admit_input(self, given: InputToSend) -> None:
         """
-        Ask whether input may be sent to a command outside of the sandbox.
+        Ask whether input may be sent to a command outside the sandbox.
 
         Raises:
-            InputRefused: It may not.
-            CallCancelled: Somebody was asked and cancelled the call.
+            InputRefused: The input is refused.
+            CallCancelled: The approver cancelled the call.
         """
         refusal = policy_refusal(self.policy, PromptKind.SANDBOX)
         if refusal is not None:
             raise InputRefused(refusal)
-        # The question shows the input in the form of a command.
+        # The question shows the input as a command.
         argv = ("write_stdin", "--session-id", str(given.session_id), given.chars)
         key = CommandKey(
             environment_id=given.environment_id,
@@ -345,15 +344,15 @@ class ApprovalFlow:
         if not decision.accepts:
             raise InputRefused(decision.rejection or REJECTED)
 
-    # -- permissions ahead of commands
+    # -- permissions in advance
 
     def granted(self, environment_id: str) -> AddedPermissions:
-        """Return the permissions that commands of an environment have for the time being."""
+        """Return the permissions currently granted to commands of an environment."""
         turn, session = (self._grants[scope].get(environment_id) for scope in ("turn", "session"))
         return (turn or NO_PERMISSIONS).union(session or NO_PERMISSIONS)
 
     def end_turn(self) -> None:
-        """Forget the permissions that were granted for one turn of the model."""
+        """Revoke the permissions granted for one turn of the model."""
         self._grants["turn"].clear()
 
     async def request_permissions(
@@ -367,22 +366,22 @@ class ApprovalFlow:
         reason: str | None = None,
     ) -> tuple[AddedPermissions, GrantScope]:
         """
-        Ask for permissions that later commands are to have.
+        Ask for permissions for later commands.
 
         Returns:
-            What was granted, which may be nothing, and for how long. It is never more than
-            what was asked for.
+            The granted permissions, possibly none and never more than requested, and their
+            duration.
 
         Raises:
-            EscalationRefused: It may not be asked for.
-            CallCancelled: Somebody was asked and cancelled the call.
+            EscalationRefused: The request is not allowed.
+            CallCancelled: The approver cancelled the call.
         """
         if not self.policy.may_ask(PromptKind.PERMISSIONS):
             raise EscalationRefused(texts.PERMISSIONS_REFUSED)
         if not wanted:
             raise EscalationRefused("give at least one of `network` and `file_system`")
         try:
-            # Only a check: a wish that cannot be granted is not put to anybody.
+            # Only a check: do not ask for permissions that cannot be granted.
             with_permissions(sandbox, wanted)
         except InvalidParams as error:
             raise EscalationRefused(str(error)) from error
@@ -409,7 +408,7 @@ class ApprovalFlow:
         decision = await self._ask_or_cancel(question)
         if not decision.accepts:
             return NO_PERMISSIONS, "turn"
-        # An answer can grant less, never more.
+        # An answer can grant less than requested, but not more.
         given = wanted if decision.granted is None else decision.granted.limited_to(wanted)
         grants = self._grants[decision.scope]
         grants[environment_id] = grants.get(environment_id, NO_PERMISSIONS).union(given)
@@ -442,27 +441,27 @@ class ApprovalFlow:
 
     async def ask(self, question: Question) -> Decision:
         """
-        Put a question to the approver; without one it is declined.
+        Ask the approver; without an approver, the question is declined.
 
         Raises:
-            CommandRefused: It is one for a person, and the approver does not reach any.
+            CommandRefused: A person must answer, but the approver cannot reach one.
         """
         human = question.kind is QuestionKind.HUMAN_COMMAND
         if human and not getattr(self._approver, "required_human_approval", False):
             raise CommandRefused(texts.NO_PERSON)
-        # Nobody to ask means no.
+        # Without an approver, every question is declined.
         if self._approver is None:
             return Decision(DecisionKind.DECLINE)
-        # The time in which a person thinks does not count against the call.
+        # The time for thinking does not count towards the call's limit.
         with self._paused():
             return await ask_bounded(self._approver, question, limit=self.approvals.ask_limit)
 
     async def _ask_or_cancel(self, question: Question) -> Decision:
         """
-        Put a question whose answer may cancel the call.
+        Ask a question whose answer may cancel the call.
 
         Raises:
-            CallCancelled: The call is cancelled.
+            CallCancelled: The approver cancelled the call.
         """
         decision = await self.ask(question)
         if decision.kind is DecisionKind.CANCEL:
@@ -473,17 +472,16 @@ class ApprovalFlow:
         self, question: Question, clearance: Clearance | None, *, escalated: bool
     ) -> None:
         """
-        Put a question about a command, and do what the answer says besides running it.
+        Ask about a command, and apply the effects of the answer other than running it.
 
         Args:
-            question: What is asked.
-            clearance: What is remembered for the session if the answer says so; None for
-                a question that is to be asked every time.
+            question: The question.
+            clearance: Remembered for the session if the answer says so; None to ask every time.
             escalated: True if the command would run without its sandbox.
 
         Raises:
-            CommandRefused: The answer is no.
-            CallCancelled: The call is cancelled.
+            CommandRefused: The command was declined.
+            CallCancelled: The approver cancelled the call.
         """
         decision = await self._ask_or_cancel(question)
         once = (DecisionKind.ACCEPT, DecisionKind.DECLINE)
@@ -508,9 +506,9 @@ class ApprovalFlow:
         Allow a prefix from now on, in memory and in the file of amendments.
 
         Raises:
-            CommandRefused: The prefix is broader than what was proposed.
+            CommandRefused: The prefix is broader than the proposed one.
         """
-        # A decision of this kind always has one.
+        # A decision of this kind always has a prefix.
         assert decision.amendment is not None
         approvals = self.approvals
         try:
@@ -521,14 +519,14 @@ class ApprovalFlow:
             )
         except InvalidParams as error:
             raise CommandRefused(str(error)) from error
-        # Accepted for a run without a sandbox, so later runs are without one, too.
+        # Accepted for a run without a sandbox, which also applies to later runs.
         outside = escalated and not approvals.rules_leave_sandbox
         self.rules = self.rules.with_rule(amendment_rule(prefix, outside_sandbox=outside))
-        # Without a home the rule holds until the end of the conversation.
+        # Without a home, the rule applies until the end of the conversation.
         if approvals.home is None:
             return
         try:
             await asyncio.to_thread(store_rule, approvals.home, prefix, outside_sandbox=outside)
         except (OperationFailed, InvalidParams):
-            # It was accepted for this time at any rate, and counts until the end.
+            # Accepted for this run in any case; the rule applies until the end of the conversation.
             logger.exception("an accepted rule could not be stored")

@@ -3,16 +3,16 @@ Finds the rules files of all layers and joins their rules.
 
 From the lowest to the highest precedence:
 
-1. rules that the program brings along
+1. rules built into the program
 2. `rules/*.rules` in the home of Holdfast
 3. `.holdfast/rules/*.rules` of the project
-4. files that are named explicitly
+4. explicitly named files
 5. the managed requirements of the machine, which can only restrict
 
 The files of a directory are sorted by name.
 
-All rules count together, and the strictest decides, so precedence only matters for
-`host_executable`. A broken file disables itself only; `RuleSet.broken` names it.
+All rules apply, and the strictest decides, so precedence only matters for `host_executable`. A
+broken file only disables itself; `RuleSet.broken` lists it.
 """
 
 import os
@@ -29,7 +29,7 @@ from holdfast.base.system_text import system_text
 __all__ = ["MAX_FILES", "find_rules_files", "load_rules"]
 
 MAX_FILES: Final = 200
-"""Files that one directory of rules may have; those behind it are broken."""
+"""Most files in one directory of rules; further ones count as broken."""
 
 _SUFFIX: Final = ".rules"
 
@@ -46,23 +46,23 @@ def load_rules(
     """
     Load the rules of all layers.
 
-    A rules file that cannot be used is in `RuleSet.broken`; only broken requirements raise. The
-    call reads files and waits for a child process: use a thread where that matters.
+    Unusable rules files are listed in `RuleSet.broken`; only broken requirements raise. The call
+    reads files and waits for a child process: use a thread where that matters.
 
     Args:
-        home: The home of Holdfast; its directory `rules` is read.
-        project: The project's directory; its directory `.holdfast/rules` is read.
+        home: The home of Holdfast, with a directory `rules`.
+        project: The project's directory, with a directory `.holdfast/rules`.
         explicit: Further files.
-        built_in: Rules below all files.
+        built_in: Rules with the lowest precedence.
         requirements: The file of managed requirements, such as `REQUIREMENTS_FILE`; it may be
             missing.
-        trust_project: Whether rules of the project may loosen anything. Commands in the
-            workspace can write these files, so without it only its prompt and forbidden
-            rules count, and neither `host_executable` nor allow rules do. Links out of the
-            project are not followed then.
+        trust_project: True if rules of the project may relax anything. Commands in the
+            workspace can write these files, so otherwise only prompt and forbidden rules
+            count, `host_executable` and allow rules do not, and links out of the project
+            are not followed.
 
     Raises:
-        InvalidConfig: The requirements cannot be used, so a prohibition might be missing.
+        InvalidConfig: The requirements cannot be used, so prohibitions could be missing.
     """
     files, broken = _find(home, project, explicit, trust_project=trust_project)
     for path in (*explicit, *(() if home is None else (home / "rules",))):
@@ -99,7 +99,7 @@ def _find(
     *,
     trust_project: bool = False,
 ) -> tuple[list[RulesFile], list[BrokenFile]]:
-    """Return the files to load, and the directories and files that cannot be used."""
+    """Return the files to load, and unusable directories and files."""
     files: list[RulesFile] = []
     broken: list[BrokenFile] = []
     directories = (

@@ -1,8 +1,8 @@
 """
-Approval of patches: asks only about writes that the sandbox would deny.
+Approval of patches: only asks about writes that the sandbox would deny.
 
-An answer for the session is kept for each file, so the next patch to the same files is not
-asked about.
+An answer for the session is remembered for each file, so that the next patch to the same files
+needs no question.
 """
 
 import asyncio
@@ -41,35 +41,35 @@ READ_ONLY = "writing is blocked by read-only sandbox; rejected by user approval 
 _OUTSIDE = "it writes what its sandbox does not let it write"
 _EVERY = "the policy asks about every patch"
 
-# Characters of a patch above which it is looked through in a thread.
+# Length above which a patch is analysed in a thread.
 _LONG = 4 * SHOWN_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchToWrite:
-    """A patch that fits its files and waits to be written."""
+    """A patch that matches its files and is about to be written."""
 
     call_id: str
     environment_id: str
     cwd: str
     patch: str
-    """Its text."""
+    """The text of the patch."""
     files: Callable[[], tuple[PatchedFile, ...]]
-    """Returns its changes, in its order; takes a moment for a large patch."""
+    """Returns its changes, in order; may be slow for a large patch."""
     paths: tuple[str, ...]
-    """All paths that are written or removed: as named, and with links resolved."""
+    """All paths to write or remove: as named, and with links resolved."""
     sandbox: SandboxContext | None
     access: WriteAccess
-    """The paths that the sandbox allows to be written."""
+    """The paths that the sandbox permits writing."""
     justification: str | None = None
 
 
 def refuse_escalation(flow: ApprovalFlow, permissions: SandboxPermissions | None) -> None:
     """
-    Refuse a call that asks for more permissions than its policy lets anybody ask for.
+    Refuse a call that requests more permissions if the policy does not permit asking for them.
 
     Raises:
-        EscalationRefused: It may not.
+        EscalationRefused: The policy does not permit it.
     """
     if permissions in (None, "use_default"):
         return
@@ -80,13 +80,13 @@ def refuse_escalation(flow: ApprovalFlow, permissions: SandboxPermissions | None
 
 async def admit_patch(flow: ApprovalFlow, request: PatchToWrite) -> SandboxContext | None:
     """
-    Decide about a patch, ask if need be, and return the sandbox for paths outside the usual one.
+    Decide about a patch, ask if necessary, and return the sandbox for paths outside the usual one.
 
     All other paths are written in the usual sandbox, since a question only counts them.
 
     Raises:
-        CommandRefused: It may not be written, changes more outside the sandbox than a question
-            can show, or was declined.
+        CommandRefused: The patch is not permitted, changes more outside the sandbox than a
+            question can show, or was declined.
         CallCancelled: The approver cancelled the call.
     """
     allowed = all(map(request.access.may_write, request.paths))
@@ -140,17 +140,17 @@ async def _ask(
 
 def _shown(files: Sequence[PatchedFile]) -> tuple[PatchedFile, ...]:
     """
-    Return files as a question has them: those outside the sandbox first, and whole.
+    Return files for a question: those outside the sandbox first, and complete.
 
     Raises:
-        CommandRefused: Those outside cannot all be shown, so they cannot be approved.
+        CommandRefused: Files outside do not fit, so they cannot be approved.
     """
     outside = [file for file in files if file.outside]
-    # Compared first as they are: what is many times too long is not even escaped.
+    # Compare unescaped lengths first, to avoid escaping texts that are far too long.
     long = sum(len(file.hunks) for file in outside) > _LONG
     if long or not fits([line for file in outside for line in file_lines(file)]):
         raise CommandRefused(_too_large(len(outside)))
-    # Next to files outside, those inside are only counted.
+    # If there are files outside, those inside are only counted.
     room = 0 if outside else SHOWN_CHARACTERS
     inside = []
     for file in files:

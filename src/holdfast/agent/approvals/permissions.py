@@ -1,8 +1,8 @@
 """
-Permissions that a command gets beyond its sandbox, and the profiles they make.
+Permissions of a command beyond its sandbox, and the resulting profiles.
 
-A path that a profile denies stays denied, whatever is added: neither an escalation nor a
-permission for something below it opens it.
+A path that a profile denies stays denied: neither an escalation nor a permission for a path below
+it changes that.
 """
 
 import posixpath
@@ -49,13 +49,13 @@ class AddedPermissions:
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     entries: tuple[FileEntry, ...] = ()
-    """Entries of a profile, for whoever asked in that form."""
+    """Entries of a profile, for requests in that form."""
 
     def __bool__(self) -> bool:
         return bool(self.network or self.read or self.write or self.entries)
 
     def to_json(self) -> dict[str, object]:
-        """Return the form that questions show."""
+        """Return the form for questions."""
         shown: dict[str, object] = {}
         if self.network:
             shown["network"] = {"enabled": True}
@@ -71,7 +71,7 @@ class AddedPermissions:
         return shown
 
     def union(self, other: "AddedPermissions") -> "AddedPermissions":
-        """Return the permissions of both."""
+        """Return the combined permissions."""
         return AddedPermissions(
             network=self.network or other.network,
             read=_merged(self.read, other.read),
@@ -80,7 +80,7 @@ class AddedPermissions:
         )
 
     def limited_to(self, requested: "AddedPermissions") -> "AddedPermissions":
-        """Return the part of these that was requested: nobody gets more than that."""
+        """Return the part of these permissions that was requested, so that no more is granted."""
         return AddedPermissions(
             network=self.network and requested.network,
             read=tuple(path for path in self.read if _covered(path, requested.read)),
@@ -89,7 +89,7 @@ class AddedPermissions:
         )
 
     def file_entries(self) -> tuple[FileEntry, ...]:
-        """Return all of the files as entries of a profile."""
+        """Return all file permissions as entries of a profile."""
         return (
             *(FileEntry(path=_plain(path), access="read") for path in self.read),
             *(FileEntry(path=_plain(path), access="write") for path in self.write),
@@ -101,7 +101,7 @@ NO_PERMISSIONS = AddedPermissions()
 
 
 def is_restricted(context: SandboxContext | None) -> bool:
-    """Return True if an escalation would lift something: files, or the network."""
+    """Return True if an escalation would lift a restriction of files or the network."""
     if context is None:
         return False
     profile = context.permissions
@@ -113,16 +113,16 @@ def is_restricted(context: SandboxContext | None) -> bool:
 
 
 def denies_paths(context: SandboxContext | None) -> bool:
-    """Return True if the profile denies paths: then nothing runs without a sandbox."""
+    """Return True if the profile denies paths, so that nothing runs without a sandbox."""
     return bool(_denied(context))
 
 
 def denied_paths(context: SandboxContext | None) -> tuple[str, ...]:
     """
-    Return the paths that the profile denies; those of patterns are not among them.
+    Return the paths that the profile denies, except by patterns.
 
     Raises:
-        InvalidParams: Some of them are only known where the command runs.
+        InvalidParams: Some paths can only be resolved where the command runs.
     """
     if context is None:
         return ()
@@ -131,17 +131,17 @@ def denied_paths(context: SandboxContext | None) -> tuple[str, ...]:
 
 def escalated_context(context: SandboxContext | None) -> SandboxContext | None:
     """
-    Return the sandbox of a command that was let out of it.
+    Return the sandbox of an escalated command.
 
     Returns:
-        None for no sandbox. With denied paths one stays: the whole disk can be written but
-        for them, and the network is as before.
+        None for no sandbox. With denied paths a sandbox remains: the whole disk except for
+        them is writable, and the network is unchanged.
     """
     denied = _denied(context)
     if context is None or not denied:
         return None
     profile = context.permissions
-    # Other profiles deny nothing.
+    # Other profiles do not deny paths.
     assert isinstance(profile, ManagedProfile)
     files = profile.file_system
     assert isinstance(files, RestrictedFiles)
@@ -163,7 +163,7 @@ def with_permissions(
     Return a sandbox with more permissions.
 
     Raises:
-        InvalidParams: A path is denied by the profile, or lies below one that is; or the
+        InvalidParams: A path is denied by the profile or is below a denied path, or the
             addition itself denies something or is a pattern.
     """
     if context is None or not added:
@@ -187,7 +187,7 @@ def with_permissions(
 
 
 def file_entries(context: SandboxContext | None) -> tuple[FileEntry, ...] | None:
-    """Return the rules of a sandbox about files; None if it has none, and all is allowed."""
+    """Return the rules of a sandbox about files; None if all files are allowed."""
     if context is None or not isinstance(context.permissions, ManagedProfile):
         return None
     files = context.permissions.file_system
@@ -197,13 +197,13 @@ def file_entries(context: SandboxContext | None) -> tuple[FileEntry, ...] | None
 def entry_paths(
     entry: FileEntry, context: SandboxContext, *, tmpdir: str | None = None
 ) -> tuple[str, ...]:
-    """Return the paths that a rule names, as far as they are known; none for a pattern."""
+    """Return the known paths of a rule; none for a pattern."""
     path = entry.path
     if isinstance(path, SpecialPath) and path.value.kind == "tmpdir":
         known = tuple(folder.native for folder in context.temporary_directories or ())
         return known or (() if tmpdir is None else (tmpdir,))
     if isinstance(path, SpecialPath) and path.value.kind == "minimal":
-        # System directories, which nobody may write.
+        # System directories, which are never writable.
         return ()
     return _paths_of(entry, context)
 
@@ -219,10 +219,10 @@ def _refuse_denied(
     """
     Refuse additions that would open a denied path.
 
-    The most specific entry counts in a profile, so one below a denied path would win.
+    In a profile the most specific entry counts, so one below a denied path would win.
 
     Raises:
-        InvalidParams: One of them would; the text names it.
+        InvalidParams: An addition would do so; the text names it.
     """
     for entry in entries:
         if entry.access in ("deny", "none") or isinstance(entry.path, GlobPath):
@@ -238,10 +238,10 @@ def _refuse_denied(
 
 def refuse_below(path: str, denied: Iterable[str]) -> None:
     """
-    Refuse a path that is denied, or lies below one that is.
+    Refuse a path that is denied or below a denied path.
 
     Raises:
-        InvalidParams: It is; the text names it.
+        InvalidParams: The path is denied; the text names it.
     """
     if _covered(path, denied):
         raise InvalidParams(f"`{path}` is denied by the permission profile")
@@ -249,16 +249,16 @@ def refuse_below(path: str, denied: Iterable[str]) -> None:
 
 def _paths_of(entry: FileEntry, context: SandboxContext) -> tuple[str, ...]:
     """
-    Return the paths that an entry names.
+    Return the paths of an entry.
 
     Raises:
-        InvalidParams: They are only known where the command runs.
+        InvalidParams: They can only be resolved where the command runs.
     """
     path = entry.path
     if isinstance(path, PlainPath):
         return (path.path.native,)
     if isinstance(path, GlobPath):
-        # A pattern means files only. Each is denied by its own path, and `deny` wins over
+        # A pattern only matches files. Each is denied by its path, and `deny` wins over
         # another entry for the same path.
         return ()
     roots = tuple(root.native for root in context.workspace_roots)
@@ -269,16 +269,16 @@ def _paths_of(entry: FileEntry, context: SandboxContext) -> tuple[str, ...]:
             below = path.value.subpath or ""
             return tuple(posixpath.join(root, below).rstrip("/") or "/" for root in roots)
         case "slash_tmp":
-            return ("/tmp",)  # noqa: S108 - the profile names it
+            return ("/tmp",)  # noqa: S108 - named by the profile
         case "unknown":
-            # An unknown kind is ignored.
+            # Unknown kinds are ignored.
             return ()
         case kind:
             raise InvalidParams(f"nothing can be added to a profile that denies `:{kind}`")
 
 
 def _covered(path: str, folders: Iterable[str]) -> bool:
-    """Return True if a path is one of these directories or lies below one."""
+    """Return True if a path is one of these directories or below one."""
     path = posixpath.normpath(path)
     for folder in folders:
         folder = posixpath.normpath(folder)

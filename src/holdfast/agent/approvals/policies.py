@@ -1,8 +1,7 @@
 """
-Approval policies: who may be asked about a command, and about what.
+Approval policies: which questions about commands may be asked.
 
-The words are fixed: `on-request`, `never`, `granular` and, for projects that
-nobody trusts, `untrusted`.
+The names are fixed: `on-request`, `never`, `granular` and, for untrusted projects, `untrusted`.
 """
 
 import enum
@@ -32,19 +31,19 @@ class PolicyKind(enum.StrEnum):
     """The four policies, by their names in settings."""
 
     ON_REQUEST = "on-request"
-    """Run in the sandbox without a question; ask for escalation, prompt rules and danger."""
+    """Run in the sandbox without asking; ask for escalation, prompt rules and danger."""
     NEVER = "never"
-    """Ask nobody: what would ask is refused."""
+    """Refuse instead of asking."""
     GRANULAR = "granular"
     """
-    Like on-request, but each kind of question can be switched off, and denials are asked about.
+    Like on-request, but each kind of question can be disabled, and denials are asked about.
     """
     UNTRUSTED = "untrusted"
     """Ask about every command that no rule allows."""
 
 
 class PromptKind(enum.StrEnum):
-    """Kinds of questions that a granular policy tells apart, by the names of its members."""
+    """Kinds of questions in a granular policy, by the names of its members."""
 
     SANDBOX = "sandbox_approval"
     RULES = "rules"
@@ -55,7 +54,7 @@ class PromptKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granular:
-    """The members of a granular policy: True may ask, False refuses."""
+    """The members of a granular policy: True permits asking, False refuses."""
 
     sandbox_approval: bool
     rules: bool
@@ -82,14 +81,14 @@ class ApprovalPolicy:
 
     kind: PolicyKind
     granular: Granular | None = None
-    """The members; set exactly if the policy is granular."""
+    """The members; set if and only if the policy is granular."""
 
     def __post_init__(self) -> None:
         if (self.kind is PolicyKind.GRANULAR) != (self.granular is not None):
             raise InvalidParams("a granular policy needs its members, the others have none")
 
     def may_ask(self, kind: PromptKind) -> bool:
-        """Return True if a question of this kind may be put to somebody."""
+        """Return True if questions of this kind may be asked."""
         if self.granular is not None:
             allowed: bool = getattr(self.granular, kind.value)
             return allowed
@@ -97,21 +96,21 @@ class ApprovalPolicy:
 
     @property
     def asks_after_denial(self) -> bool:
-        """True if a denial of the sandbox is asked about; on-request does not [7]."""
+        """True if the policy asks after a denial by the sandbox; on-request does not [7]."""
         if self.granular is not None:
             return self.granular.sandbox_approval
         return self.kind is PolicyKind.UNTRUSTED
 
     @property
     def debug(self) -> str:
-        """The form that refusals show."""
+        """The form for refusals."""
         if self.granular is None:
             return _DEBUG[self.kind]
         shown = (f"{name}: {str(getattr(self.granular, name)).lower()}" for name in _SHOWN)
         return f"Granular(GranularApprovalConfig {{ {', '.join(shown)} }})"
 
     def to_json(self) -> str | dict[str, dict[str, bool]]:
-        """Return the policy as settings write it."""
+        """Return the policy in the form of settings."""
         if self.granular is None:
             return self.kind.value
         return {"granular": {name: getattr(self.granular, name) for name in _MEMBERS}}
@@ -126,14 +125,14 @@ _DEBUG = {
 ON_REQUEST: Final = ApprovalPolicy(PolicyKind.ON_REQUEST)
 NEVER: Final = ApprovalPolicy(PolicyKind.NEVER)
 UNTRUSTED: Final = ApprovalPolicy(PolicyKind.UNTRUSTED)
-"""No user setting: `parse_policy` refuses its name, a program may use this."""
+"""Not a user setting: `parse_policy` refuses its name, but a program may use it."""
 
 AnyPolicy = str | Mapping[str, object] | Granular | ApprovalPolicy
 """A policy by its name, as the object `{"granular": {…}}`, or the policy itself."""
 
 _NAMES = {
     "on-request": ON_REQUEST,
-    # An older name for the same policy.
+    # An older name for this policy.
     "on-failure": ON_REQUEST,
     "never": NEVER,
 }
@@ -141,11 +140,11 @@ _NAMES = {
 
 def as_policy(value: AnyPolicy) -> ApprovalPolicy:
     """
-    Return the policy that is meant by a name, an object or a policy.
+    Return the policy for a name, an object or a policy.
 
     Raises:
-        InvalidParams: There is no such policy; the text names what is wrong.
-        TypeError: It is nothing of the kind.
+        InvalidParams: The policy is invalid; the text says why.
+        TypeError: The value is of another type.
     """
     if isinstance(value, ApprovalPolicy):
         return value
@@ -162,8 +161,8 @@ def parse_policy(value: object) -> ApprovalPolicy:
         value: `on-request`, `on-failure` (the same), `never`, or `{"granular": {…}}`.
 
     Raises:
-        InvalidParams: There is no such policy, or a member is missing, unknown or no boolean.
-        TypeError: It is neither a text nor an object.
+        InvalidParams: The policy is unknown, or a member is missing, unknown or not a boolean.
+        TypeError: The value is neither a string nor an object.
     """
     if isinstance(value, str):
         if value == PolicyKind.UNTRUSTED:

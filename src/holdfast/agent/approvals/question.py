@@ -1,8 +1,8 @@
 """
-Questions about commands and patches, and the decisions that answer them.
+Questions about commands and patches, and the decisions about them.
 
-The JSON forms are those of the app-server's `item/commandExecution/requestApproval` and of its
-like for files and permissions.
+The JSON forms are those of the app-server's `item/commandExecution/requestApproval` and the
+corresponding methods for files and permissions.
 """
 
 import enum
@@ -29,29 +29,29 @@ __all__ = [
 ]
 
 REJECTED = "rejected by user"
-"""Text that the model gets for a declined command."""
+"""Text for the model about a declined command."""
 
 ONCE_ONLY = "Managed command policy requires a one-time human approval."
-"""Text for an answer to a `humanCommand` that would hold for longer than this once."""
+"""Text for an answer to a `humanCommand` that would apply more than once."""
 
 GrantScope = Literal["turn", "session"]
-"""Validity of permissions that were requested ahead of a command."""
+"""Duration of permissions requested in advance."""
 
 _NETWORK_ACTIONS = ("allow", "deny")
 
 
 class QuestionKind(enum.StrEnum):
-    """The subject of a question, by the names on the wire."""
+    """The subject of a question, by its name on the wire."""
 
     COMMAND = "command"
     HUMAN_COMMAND = "humanCommand"
-    """A command that managed requirements let only a person allow, each time anew."""
+    """A command that, by managed requirements, a person must allow each time."""
     FILE_CHANGE = "fileChange"
     WRITE_STDIN = "writeStdin"
     PERMISSIONS = "permissions"
 
 
-# Kinds with other decisions than to accept, decline or cancel this once.
+# Kinds with more decisions than accepting, declining or cancelling once.
 _WITH_CHOICES = (QuestionKind.COMMAND, QuestionKind.WRITE_STDIN, QuestionKind.PERMISSIONS)
 
 
@@ -59,22 +59,22 @@ class DecisionKind(enum.StrEnum):
     """The decisions, by their names on the wire."""
 
     ACCEPT = "accept"
-    """This time."""
+    """Accept this time."""
     ACCEPT_FOR_SESSION = "acceptForSession"
-    """Also for the same command later in the session."""
+    """Also accept the same command later in the session."""
     ACCEPT_WITH_AMENDMENT = "acceptWithExecpolicyAmendment"
-    """This time, and a rule is stored."""
+    """Accept this time, and store a rule."""
     NETWORK_AMENDMENT = "applyNetworkPolicyAmendment"
-    """A network rule is stored; one that denies is a rejection."""
+    """Store a network rule; a rule that denies is a rejection."""
     DECLINE = "decline"
-    """The command does not run; the model goes on."""
+    """The command does not run; the model continues."""
     CANCEL = "cancel"
     """The command does not run; the call is interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeniedRun:
-    """The first run of a command, which its sandbox has probably denied something."""
+    """The first run of a command to which its sandbox has probably denied something."""
 
     what: str
     """The denied operation, if known."""
@@ -82,10 +82,10 @@ class DeniedRun:
     """The output of the command, or its exit code."""
     exit_code: int | None
     network_attempts: tuple[str, ...] = ()
-    """Network calls that were refused, each in a few words."""
+    """Refused network calls, each in a few words."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the form that questions show."""
+        """Return the form for questions."""
         return {
             "what": self.what,
             "output": self.output,
@@ -96,24 +96,24 @@ class DeniedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchedFile:
-    """A change that a patch makes to a file. Paths are absolute."""
+    """A patch's change of a file. Paths are absolute."""
 
     kind: Literal["add", "update", "delete"]
     path: str
     move_to: str | None = None
     leads_to: str | None = None
-    """The file behind a link, if it is another one."""
+    """The target if the path is a link."""
     replaces: bool = False
-    """True if another file is lost: the one at an added path, or where a file is moved to."""
+    """True if another file is replaced: at the path of an added file, or at a move's new path."""
     outside: bool = False
     """True if the sandbox does not allow the change."""
     hunks: str = ""
-    """The lines of the patch about it, with their marks; empty for a removal."""
+    """The lines of the patch for this file, with their marks; empty for a removal."""
     cut: int = 0
-    """Characters of its hunks that are left out; always 0 for a change outside the sandbox."""
+    """Characters omitted from its hunks; always 0 for a change outside the sandbox."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the form that questions show."""
+        """Return the form for questions."""
         kind: dict[str, object] = {"type": self.kind}
         if self.move_to is not None:
             kind["move_path"] = self.move_to
@@ -134,67 +134,67 @@ class Question:
     """
     A question about exactly one command, patch, input or set of permissions.
 
-    `digest` stands for what will run. A decision counts for this question only.
+    `digest` identifies what will run. A decision only applies to this question.
     """
 
     kind: QuestionKind
     call_id: str
-    """The id of the call of the model."""
+    """The id of the model's call."""
     environment_id: str
     command: tuple[str, ...]
-    """The argument list to run, as in `ExecResult`; empty for permissions and for a patch."""
+    """The argv to run, as in `ExecResult`; empty for permissions and patches."""
     cwd: str
     digest: str
     """The SHA-256 of everything that the decision is about."""
     reason: str | None = None
     cause: str | None = None
-    """The ground of the question in one word, for a command: a value of `Cause`."""
+    """The reason for a question about a command: a value of `Cause`."""
     explanation: str | None = None
-    """The ground in one sentence; for a command, the one that `holdfast policy explain` prints."""
+    """The reason in one sentence; for a command, as `holdfast policy explain` prints it."""
     script: str | None = None
-    """The text that the model gave: a command for a shell; None for a patch, see `files`."""
+    """The script as the model wrote it; None for a patch, see `files`."""
     tty: bool = False
     proposed_amendment: tuple[str, ...] | None = None
     """The prefix that a stored rule would allow."""
     leaves_sandbox: bool = False
-    """True if the command would run outside of its sandbox."""
+    """True if the command would run outside its sandbox."""
     amendment_leaves_sandbox: bool = False
-    """True if the stored rule would let commands run outside of their sandbox."""
+    """True if the stored rule would permit commands to run outside their sandbox."""
     permissions: AddedPermissions = NO_PERMISSIONS
     """Permissions that the command, or later ones, would get beyond the sandbox."""
     network_context: tuple[str, str] | None = None
-    """Host and protocol of a connection that is asked about."""
+    """Host and protocol of the connection in question."""
     denied: DeniedRun | None = None
-    """The previous run, if the question is whether to run again."""
+    """The previous run, if the question is about running again."""
     files: tuple[PatchedFile, ...] = ()
     """The changes of a patch, those outside the sandbox first."""
     thread_id: str | None = None
     turn_id: str | None = None
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    """Made up for each question."""
+    """Unique for each question."""
     started_at_ms: int = field(default_factory=lambda: int(time.time() * 1000))
 
     @property
     def command_line(self) -> str:
-        """The command as one line for a shell, as it is shown."""
+        """The command as a line for a shell, for display."""
         return shown_command(self.command)
 
     @property
     def is_rememberable(self) -> bool:
-        """True if an answer may also hold later; False for a kind that the reader does not know."""
+        """True if an answer may also apply later; False for unknown kinds."""
         known = self.kind in (QuestionKind.COMMAND, QuestionKind.FILE_CHANGE)
         return known and self.denied is None
 
     @property
     def is_amendable(self) -> bool:
         """True if an answer may store a rule for the proposed prefix."""
-        # Permissions for this command only are nothing that a rule could give later.
+        # A rule could not grant the permissions of this command later.
         proposed = self.proposed_amendment is not None and not self.permissions
         return proposed and self.kind is QuestionKind.COMMAND
 
     @property
     def available_decisions(self) -> tuple["Decision", ...]:
-        """The decisions that are offered; `decline` is understood as well."""
+        """The offered decisions; `decline` is always accepted, too."""
         accept, cancel = Decision(DecisionKind.ACCEPT), Decision(DecisionKind.CANCEL)
         decline = Decision(DecisionKind.DECLINE)
         if self.kind is QuestionKind.FILE_CHANGE:
@@ -213,7 +213,7 @@ class Question:
         return (accept, amend, cancel)
 
     def to_json(self) -> dict[str, object]:
-        """Return the parameters of the app-server's request; what is absent is left out."""
+        """Return the parameters of the app-server's request, without absent members."""
         if self.kind is QuestionKind.PERMISSIONS:
             return self._permissions_json()
         if self.kind is QuestionKind.FILE_CHANGE:
@@ -242,7 +242,7 @@ class Question:
         return _present(members)
 
     def _common(self) -> dict[str, object]:
-        """Return the members that questions about commands and about files begin with."""
+        """Return the first members of questions about commands and about files."""
         return {
             "threadId": self.thread_id,
             "turnId": self.turn_id,
@@ -275,10 +275,10 @@ class Question:
         return _present({**self._common(), "files": files})
 
     def _actions(self) -> list[dict[str, object]] | None:
-        # A client expects a guess of what a command is about; nothing here depends on it.
+        # A client expects a guess of the command's purpose; no decision depends on it.
         if self.kind not in (QuestionKind.COMMAND, QuestionKind.HUMAN_COMMAND):
             return None
-        # A hook may have put another command in place of what the model gave.
+        # A hook may have replaced the command of the model.
         shown = self.script if self.script in self.command else self.command_line
         return [{"type": "unknown", "command": shown}]
 
@@ -289,7 +289,7 @@ class Decision:
     An answer to one question.
 
     Raises:
-        InvalidParams: It lacks what its kind needs.
+        InvalidParams: A member that its kind requires is missing.
     """
 
     kind: DecisionKind
@@ -298,16 +298,16 @@ class Decision:
     network_host: str | None = None
     network_action: str | None = None
     rejection: str | None = None
-    """Text for the model instead of `rejected by user`."""
+    """Text for the model in place of `rejected by user`."""
     granted: AddedPermissions | None = None
-    """The granted permissions; None for all that were asked for."""
+    """The granted permissions; None for all requested ones."""
     scope: GrantScope = "turn"
-    """Validity of the granted permissions."""
+    """Duration of the granted permissions."""
     question_id: str | None = None
-    """The question it answers; one for another question counts as no answer."""
+    """The question it answers; a decision for another question is ignored."""
 
     def __post_init__(self) -> None:
-        # A name does as well. One that is unknown must not pass for an acceptance later on.
+        # Names are accepted, too. An unknown one must not count as an acceptance later.
         object.__setattr__(self, "kind", _kind(self.kind))
         if self.amendment is not None:
             object.__setattr__(self, "amendment", _prefix(self.amendment))
@@ -335,7 +335,7 @@ class Decision:
         )
 
     def to_json(self) -> str | dict[str, object]:
-        """Return the decision as it is on the wire."""
+        """Return the decision in its form on the wire."""
         if self.kind is DecisionKind.ACCEPT_WITH_AMENDMENT:
             assert self.amendment is not None
             return {self.kind.value: {"execpolicy_amendment": list(self.amendment)}}
@@ -347,14 +347,14 @@ class Decision:
     @classmethod
     def parse(cls, value: object, *, question_id: str | None = None) -> "Decision":
         """
-        Return the decision that a client sent.
+        Return the decision sent by a client.
 
         Args:
             value: The value of `decision`: a name, or an object with one member.
-            question_id: The question that it was sent for.
+            question_id: The question that it answers.
 
         Raises:
-            InvalidParams: It is no decision; the text says why.
+            InvalidParams: It is not a valid decision; the text says why.
         """
         if isinstance(value, str):
             return cls(_kind(value), question_id=question_id)

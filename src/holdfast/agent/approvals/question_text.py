@@ -1,4 +1,4 @@
-"""Renders questions for a person who reads them on a terminal or in a form."""
+"""Renders questions for a person, on a terminal or in a form."""
 
 from collections.abc import Iterable
 
@@ -15,15 +15,15 @@ from holdfast.agent.approvals.shown_text import (
 
 __all__ = ["file_lines", "prefix_text", "question_text"]
 
-# Characters of a path, of a reason, and of the output after a denial.
+# Most characters of a path, of a reason, and of the output after a denial.
 _PATH = 4_096
 _REASON = 2_000
 _OUTPUT = 2_000
 
-# Refused calls of the network.
+# Most refused network calls.
 _ATTEMPTS = 20
 
-# Characters of the prefix that a rule would allow.
+# Most characters of the prefix that a rule would allow.
 _PREFIX = 200
 
 _GIVES_EVERYTHING = (
@@ -38,7 +38,7 @@ _HEADINGS = {
 
 
 def question_text(question: Question) -> tuple[str, list[str]]:
-    """Return what is asked in one sentence, and the lines that a person should know about it."""
+    """Return the question in one sentence, and lines with details for the person."""
     where = " outside its sandbox" if question.leaves_sandbox else ""
     if question.kind is QuestionKind.FILE_CHANGE:
         heading = f"Change these files{where}?"
@@ -72,7 +72,7 @@ def question_text(question: Question) -> tuple[str, list[str]]:
 
 
 def _lasting(question: Question) -> list[str]:
-    """Return the lines about the rule that a person may have stored."""
+    """Return the lines about the rule that the person may store."""
     where = " outside its sandbox" if question.amendment_leaves_sandbox else ""
     lines = [
         f"If always: every command that begins with `{prefix_text(question)}` runs{where} without a"
@@ -84,12 +84,12 @@ def _lasting(question: Question) -> list[str]:
 
 
 def prefix_text(question: Question) -> str:
-    """Return the prefix that a question proposes to allow, as it is offered to a person."""
+    """Return the prefix that a question proposes to allow, for display."""
     return shortened(shown_command(question.proposed_amendment or ()), _PREFIX)
 
 
 def file_lines(file: PatchedFile) -> list[str]:
-    """Return the lines about a file of a patch: its path, and all of its hunks."""
+    """Return the lines about a file of a patch: its path and all its hunks."""
     goes = "" if file.move_to is None else f" to {visible(file.move_to)}"
     leads = "" if file.leads_to is None else f" (a link to {visible(file.leads_to)})"
     lost = ", in place of another file" if file.replaces else ""
@@ -98,17 +98,17 @@ def file_lines(file: PatchedFile) -> list[str]:
 
 
 def _files(files: Iterable[PatchedFile]) -> list[str]:
-    """Return the lines about all files outside the sandbox, or as many of the others as fit."""
+    """Return the lines about all files outside the sandbox, or as many others as fit."""
     outside = [file for file in files if file.outside]
     inside = [file for file in files if not file.outside]
-    # A patch whose files outside do not fit was refused.
+    # A patch whose files outside do not fit was refused before.
     lines = [line for file in outside for line in file_lines(file)]
-    # The patch was cut in the middle of these, if at all.
+    # If the patch was cut, then within these files.
     while inside and not outside and (inside[0].hunks or not inside[0].cut):
         file, more = inside[0], file_lines(inside[0])
         if lines and not fits(lines + more):
             break
-        # The first one is shown in any case, as far as it fits.
+        # The first file is always shown, as far as it fits.
         lines += more if fits(more) else [*more[:1], *shown_lines(file.hunks, prose=True)]
         if file.cut:
             lines.append(f"… {file.cut} characters are not shown")

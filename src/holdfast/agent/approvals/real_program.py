@@ -1,9 +1,9 @@
 """
-The program that a rule with `sandbox="none"` lets out of the sandbox.
+Finds the program that a rule with `sandbox="none"` permits outside the sandbox.
 
-A rule names a program. The name must stand for a file that commands in the sandbox cannot change,
-since they would otherwise decide what runs outside. That file is executed itself, without a shell:
-start files, aliases, functions and a later change of `PATH` have no say in it.
+The name in the rule must refer to a file that commands in the sandbox cannot change, since they
+would otherwise decide what runs outside. That file is executed directly, without a shell, so that
+startup files, aliases, functions and later changes of `PATH` have no effect.
 """
 
 import os
@@ -22,7 +22,7 @@ from holdfast.wire.protocol.sandbox import SandboxContext
 
 __all__ = ["RealProgram", "StaysInside", "real_program"]
 
-# Variables that make a program or an interpreter load other files, possibly of the workspace.
+# Variables that make a program or interpreter load other files, possibly from the workspace.
 _LOADING = (
     *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GCONV_PATH", "BASH_ENV", "ENV", "ZDOTDIR"),
     *("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX", "PYTHONSTARTUP"),
@@ -31,13 +31,13 @@ _LOADING = (
     *("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PHPRC", "PHP_INI_SCAN_DIR"),
 )
 
-# Bytes in which the kernel looks for a `#!` line (BINPRM_BUF_SIZE), and levels of scripts.
+# Bytes that the kernel reads for a `#!` line (BINPRM_BUF_SIZE), and most levels of scripts.
 _BEGINNING = 256
 _LEVELS = 4
 
 
 class StaysInside(HoldfastError):
-    """A command is not let out of its sandbox; the text says why."""
+    """A command has to stay in its sandbox; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class RealProgram:
     """A program to execute outside the sandbox."""
 
     argv: tuple[str, ...]
-    """The real path of its file, and its arguments."""
+    """The real path of the file, and the arguments."""
     arg0: str | None
-    """The name that it sees itself called by; None for the path."""
+    """The name that it receives as its own; None for the path."""
     env: Mapping[str, str]
-    """Variables to set over those that it has."""
+    """Variables to override."""
 
 
 def real_program(
@@ -62,17 +62,17 @@ def real_program(
     tty: bool = False,
 ) -> RealProgram:
     """
-    Return what to execute for a command that a rule lets out of its sandbox.
+    Return what to execute for a command that a rule permits outside its sandbox.
 
-    Blocks while it looks at files.
+    Blocks while it accesses files.
 
     Args:
         words: The command.
         cwd: Its working directory.
         variables: Its variables.
-        sandbox: The sandbox that it would leave, with all that was ever added to it.
-        listed: The paths that the program may have; None for any.
-        tty: True if it gets a terminal. It is then called by its path.
+        sandbox: The sandbox that it would leave, with all permissions ever added.
+        listed: The permitted paths of the program; None for any.
+        tty: True if it gets a terminal. Its name is then its path.
 
     Raises:
         StaysInside: A command in the sandbox could change the program, or it is not found.
@@ -89,11 +89,11 @@ def real_program(
     if listed is not None and not {posixpath.normpath(found), real} & set(listed):
         raise StaysInside(f"no host_executable lists {found}")
     name = posixpath.basename(words[0])
-    # Programs such as busybox do what they are called. A terminal cannot have that name.
+    # Programs such as busybox act by their name, which a program on a terminal cannot be given.
     if tty and posixpath.basename(real) != name:
         raise StaysInside(f"on a terminal, `{name}` would be called {real}")
     env = {name: "" for name in _LOADING if variables.get(name)}
-    # What the program starts by its name is found in the same places.
+    # Programs that it starts by name are found in the same directories.
     env["PATH"] = search.trusted_path
     return RealProgram(argv=(real, *words[1:]), arg0=None if tty else words[0], env=env)
 
@@ -106,7 +106,7 @@ class _Writable:
     """Real paths."""
     mounts: MountTable
     places: frozenset[Place]
-    """Places of the roots: a directory may be mounted at several paths."""
+    """The mounted locations of the roots: a directory may be mounted at several paths."""
 
     @classmethod
     def of(cls, roots: Sequence[str]) -> "_Writable":
@@ -128,18 +128,18 @@ class _Writable:
 
 @dataclass(slots=True)
 class _ProgramSearch:
-    """Search of programs that no command in a sandbox can change."""
+    """Finds programs that commands in a sandbox cannot change."""
 
     writable: _Writable
     cwd: str
     path: str | None
     """The value of `PATH`."""
     trusted_path: str = field(init=False)
-    """`PATH` with real paths only, without directories that can be written."""
+    """`PATH` with real paths only, and without writable directories."""
 
     def __post_init__(self) -> None:
         folders = ("/bin:/usr/bin" if self.path is None else self.path).split(":")
-        # Real paths: a link in the workspace may lead elsewhere a moment later.
+        # Real paths, since a link in the workspace may change later.
         real = (os.path.realpath(folder) for folder in folders if folder.startswith("/"))
         trusted = (folder for folder in dict.fromkeys(real) if not self.writable.covers(folder))
         # An empty `PATH` would mean the working directory.
@@ -147,10 +147,10 @@ class _ProgramSearch:
 
     def find(self, name: str, path: str | None) -> str:
         """
-        Return the absolute path of the file that a name stands for, as a shell finds it.
+        Return the absolute path of a program, found as by a shell.
 
         Raises:
-            StaysInside: There is none.
+            StaysInside: The program does not exist.
         """
         for candidate in (name,) if "/" in name else candidates(name, path):
             found = posixpath.join(self.cwd, candidate)
@@ -160,21 +160,21 @@ class _ProgramSearch:
 
     def check(self, path: str, levels: int = _LEVELS) -> str:
         """
-        Return the real path of a program, once it and its interpreters are found trustworthy.
+        Return the real path of a program after checking it and its interpreters.
 
         Raises:
-            StaysInside: One of them can be changed.
+            StaysInside: One of them can be changed by commands in the sandbox.
         """
         try:
             real = os.path.realpath(path, strict=True)
             if self.writable.covers(real):
                 raise StaysInside(f"commands in the sandbox can write {real}")
             about = os.stat(real)
-            # Opened only now: a FIFO would block.
+            # Checked before opening, since a FIFO would block.
             if not stat.S_ISREG(about.st_mode):
                 raise StaysInside(f"{real} is not a file")
-            # Its other name may be in the workspace, as package managers link files. Programs of
-            # the system have several names, too, but all of them in such directories.
+            # Another name may be in the workspace, as package managers link files. System programs
+            # also have several names, but all in protected directories.
             linked = about.st_nlink > 1 and os.access(real, os.W_OK)
             if linked and not any(covers(folder, real) for folder in PLATFORM_DIRECTORIES):
                 raise StaysInside(f"{real} has other names, by which it may be written")
@@ -192,7 +192,7 @@ class _ProgramSearch:
         return real
 
     def _interpreters(self, script: str, beginning: bytes) -> Iterator[str]:
-        """Yield what the kernel executes for a script, and what `env` does then."""
+        """Yield the program that the kernel executes for a script, and the one that `env` runs."""
         said, end, _ = beginning[2:].partition(b"\n")
         line = os.fsdecode(said).strip()
         program, _, rest = line.replace("\t", " ").partition(" ")

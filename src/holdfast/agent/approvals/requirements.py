@@ -1,12 +1,12 @@
 """
-Reads managed requirements: rules of the machine's administrator, which only restrict.
+Reads managed requirements: rules of the machine's administrator, which can only restrict.
 
     [rules]
     prefix_rules = [
       {pattern = [{token = "git"}, {any_of = ["push", "pull"]}], decision = "prompt-user"},
     ]
 
-Such a file may have more tables than `rules`, which other programs read.
+The file may contain tables other than `rules`, for other programs.
 """
 
 import os
@@ -25,7 +25,7 @@ from holdfast.base.system_text import system_text
 __all__ = ["REQUIREMENTS_FILE", "load_requirements"]
 
 REQUIREMENTS_FILE: Final = Path("/etc/holdfast/requirements.toml")
-"""The file that the commands of Holdfast read, if it is there."""
+"""The file that Holdfast's commands read if it exists."""
 
 _RULINGS: Final = {
     "prompt": Ruling.PROMPT,
@@ -56,13 +56,13 @@ class _Requirements(msgspec.Struct, frozen=True):
 
 def load_requirements(path: Path) -> RuleSet:
     """
-    Return the rules of a file of managed requirements; none if there is no such file.
+    Return the rules of a file of managed requirements; none if it does not exist.
 
     Raises:
-        InvalidConfig: The file cannot be read or used; the text names it and what is wrong.
+        InvalidConfig: The file cannot be read or is invalid; the text names it and the problem.
     """
     try:
-        # Not `exists`: a dangling link, or a directory that may not be searched, is a mistake.
+        # Not `exists`: a dangling link or an inaccessible directory is an error.
         os.lstat(path)
     except FileNotFoundError:
         return RuleSet()
@@ -78,7 +78,7 @@ def load_requirements(path: Path) -> RuleSet:
         rules = [rule for each in _numbered(found.rules) for rule in _prefix_rules(*each, path)]
         if len(rules) > MAX_RULES:
             raise ValueError(f"it has more than {MAX_RULES} rules")
-    # Both errors of the libraries are a ValueError; `tomllib` recurses for nested values.
+    # The libraries' errors are ValueErrors; `tomllib` recurses for nested values.
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{path}: {error}") from error
     return RuleSet(rules)

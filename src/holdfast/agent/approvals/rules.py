@@ -1,8 +1,8 @@
 """
-Rules about commands, and the index that finds those that match.
+Rules about commands, and the index to find matching ones.
 
-A rule says what to do with every command that starts with certain words. The module does
-no I/O: `starlark` reads rules files, `layers` finds them, `decide` draws the conclusion.
+A rule decides about every command that starts with certain words. The module does no I/O:
+`starlark` reads rules files, `layers` finds them, `decide` applies them.
 """
 
 import enum
@@ -24,17 +24,17 @@ __all__ = [
 
 
 class Ruling(enum.IntEnum):
-    """The decision of a rule, by strictness: the greatest of several counts."""
+    """The decision of a rule, by strictness: the greatest one wins."""
 
     ALLOW = 0
     PROMPT = 1
     PROMPT_USER = 2
-    """Only a person may allow it, each time anew; managed requirements alone can say so."""
+    """A person must allow it each time; only possible in managed requirements."""
     FORBIDDEN = 3
 
     @property
     def word(self) -> str:
-        """The word that rules and JSON use: allow, prompt, prompt-user or forbidden."""
+        """The name in rules and JSON: allow, prompt, prompt-user or forbidden."""
         return self.name.lower().replace("_", "-")
 
 
@@ -52,19 +52,19 @@ class PrefixRule:
     """A rule about all commands that start with certain words."""
 
     pattern: tuple[tuple[str, ...], ...]
-    """The allowed words of each position. The first position has one word only."""
+    """The permitted words at each position. The first position has exactly one."""
     ruling: Ruling = Ruling.ALLOW
     justification: str | None = None
-    """The reason that the file gives; shown in questions and refusals."""
+    """The reason given in the file; shown in questions and refusals."""
     outside_sandbox: bool = False
-    """True if the file says `sandbox="none"`: an allowed command runs without a sandbox."""
+    """True for `sandbox="none"`: an allowed command runs without a sandbox."""
     canonical_matching: bool = False
-    """A member of managed requirements, which is shown and has no effect."""
+    """A member of managed requirements that is only displayed."""
     source: str | None = None
-    """The file that the rule is from; `None` for rules made by the program."""
+    """The file that contains the rule; None for rules created by the program."""
 
     def prefix_of(self, words: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the words that the rule matched, or `None` if it does not match."""
+        """Return the words that the rule matched, or None if it does not match."""
         pattern = self.pattern
         prefix = tuple(words[: len(pattern)])
         if len(prefix) < len(pattern):
@@ -77,7 +77,7 @@ class PrefixRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRule:
-    """A rule about connections to one host."""
+    """A rule about connections to a host."""
 
     host: str
     """The normalized name or address: lower case, without port and trailing dot."""
@@ -90,18 +90,18 @@ class NetworkRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenFile:
-    """A rules file that could not be used; none of its rules counts."""
+    """A rules file that could not be used; all its rules are ignored."""
 
     path: str
     error: str
     """The reason, without the path: possibly several lines, with the position in the file."""
     layer: RulesLayer = RulesLayer.EXPLICIT
     unread: bool = False
-    """True if the text of the file could not even be read."""
+    """True if the file could not be read at all."""
 
     @property
     def summary(self) -> str:
-        """The path and what is wrong, in one line."""
+        """The path and the problem in one line."""
         lines = self.error.removeprefix("starlark error: ").splitlines() or [""]
         marked = (line for line in lines if line.startswith("error: "))
         return f"{self.path}: {next(marked, lines[0]).removeprefix('error: ')}"
@@ -109,13 +109,13 @@ class BrokenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleMatch:
-    """One rule that matches a command."""
+    """A rule that matches a command."""
 
     rule: PrefixRule
     matched_prefix: tuple[str, ...]
-    """The words that matched; the base name of the program if the path was resolved."""
+    """The matched words; with the base name of the program if its path was resolved."""
     resolved_program: str | None = None
-    """The absolute path of the program, if the rule names only its base name."""
+    """The absolute path of the program, if the rule only has its base name."""
 
     @property
     def ruling(self) -> Ruling:
@@ -124,12 +124,12 @@ class RuleMatch:
 
     @property
     def justification(self) -> str | None:
-        """The reason that the rule gives."""
+        """The reason given in the rule."""
         return self.rule.justification
 
 
 def strictest(matches: Iterable[RuleMatch]) -> Ruling | None:
-    """Return the strictest decision of some matches, or `None` if there are none."""
+    """Return the strictest decision of the matches, or None without matches."""
     return max((match.ruling for match in matches), default=None)
 
 
@@ -137,7 +137,7 @@ class RuleSet:
     """
     An immutable set of rules, indexed by their first two words.
 
-    The time to match a command does not grow with the number of rules about other commands.
+    The time to match a command does not depend on the number of rules about other commands.
     """
 
     __slots__ = (
@@ -165,12 +165,12 @@ class RuleSet:
         self.network_rules: tuple[NetworkRule, ...] = tuple(network_rules)
         self.broken: tuple[BrokenFile, ...] = tuple(broken)
         self.leave_sandbox: bool = any(rule.outside_sandbox for rule in self.prefix_rules)
-        """True if a rule says `sandbox="none"`."""
+        """True if a rule has `sandbox="none"`."""
         self.ask_person: bool = any(rule.ruling is Ruling.PROMPT_USER for rule in self.prefix_rules)
-        """True if a rule says `prompt-user`."""
+        """True if a rule has the decision `prompt-user`."""
         self._by_program: dict[str, _ProgramRules] = {}
         for order, rule in enumerate(self.prefix_rules):
-            # Every pattern has exactly one first word, which is what the index needs.
+            # The index relies on a pattern having exactly one first word.
             (program,) = rule.pattern[0]
             self._by_program.setdefault(program, _ProgramRules()).add(order, rule)
 
@@ -190,19 +190,19 @@ class RuleSet:
         Return all rules that match a command, in the order of the files.
 
         Args:
-            words: The command, one segment of a script.
-            resolve_hosts: True to look up the path of a program that no rule matches by its
-                base name. `host_executables` may restrict that to certain paths.
+            words: The command, a segment of a script.
+            resolve_hosts: True to look up a program's path by its base name if no rule matches the
+                path. `host_executables` may restrict that to certain paths.
             cwd: The absolute directory for relative paths of programs such as `./git`. Without
                 it, only absolute paths are looked up by base name.
-            home: The directory that replaces a leading `~`, if it should be replaced. No
-                program is found that way without a shell; rules match it nevertheless.
+            home: The directory that replaces a leading `~`; None to keep it. Only a shell finds
+                such programs, but rules match them anyway.
             any_path: True to accept paths that a `host_executable` does not list.
         """
         if not words:
             return ()
         found = self._find(words)
-        # A rule about the very path takes precedence over one about its base name.
+        # A rule about the exact path takes precedence over one about the base name.
         if found or not resolve_hosts:
             return tuple(RuleMatch(rule=rule, matched_prefix=prefix) for rule, prefix in found)
         path = _absolute(words[0], cwd, home)
@@ -219,7 +219,7 @@ class RuleSet:
         )
 
     def with_rule(self, rule: PrefixRule) -> "RuleSet":
-        """Return a set that has one more rule, at the end; the same set if it has it already."""
+        """Return a set with one more rule at the end; the same set if it contains the rule."""
         if rule in self.prefix_rules:
             return self
         return RuleSet(
@@ -238,8 +238,8 @@ class RuleSet:
         """
         Return the rules of several layers, from the lowest to the highest precedence.
 
-        All prefix rules count, the strictest decides. A `host_executable` of a higher layer
-        replaces that of the same name, as a later one in the same file does.
+        All prefix rules count; the strictest decides. A `host_executable` of a higher layer
+        replaces one of the same name, as a later one in the same file does.
         """
         if len(layers) == 1:
             return layers[0]
@@ -286,7 +286,7 @@ class _ProgramRules:
         by_word = self._by_word.get(words[1]) if len(words) > 1 else None
         entries = self._any
         if by_word:
-            # Merged by order of addition: callers show matches in the order of the files.
+            # Merge in the order of addition: callers show matches in the order of the files.
             entries = sorted(entries + by_word, key=_order) if entries else by_word
         return [rule for _, rule in entries]
 
@@ -296,12 +296,12 @@ def _order(entry: tuple[int, PrefixRule]) -> int:
 
 
 def _absolute(program: str, cwd: str | None, home: str | None) -> str | None:
-    """Return the absolute path of a program without `.` and `..`, or `None` if it has none."""
+    """Return the normalized absolute path of a program, or None if it is unknown."""
     if home is not None and (program == "~" or program.startswith("~/")):
         program = home + program[1:]
     if not program.startswith("/"):
         if cwd is None or not program:
             return None
         program = f"{cwd}/{program}"
-    # Two slashes at the start are one to Linux, but not to `normpath`.
+    # Linux treats two slashes at the start as one, but `normpath` does not.
     return posixpath.normpath("/" + program.lstrip("/"))

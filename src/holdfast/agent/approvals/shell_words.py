@@ -1,4 +1,4 @@
-"""Quotes words for a shell, as errors about rules show them."""
+"""Quotes words for a shell, for display."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ _NOT_IN_DOUBLE_QUOTES = frozenset("`$!^")
 
 
 def join_words(words: Sequence[str]) -> str | None:
-    """Return words as one line for a shell, or `None` if one contains a NUL."""
+    """Return words as a line for a shell, or None if one contains a NUL."""
     if any("\0" in word for word in words):
         return None
     return " ".join(_quote(word) for word in words)
 
 
 def shown_command(argv: Sequence[str]) -> str:
-    """Return a command as one line for a shell, as questions and refusals show it."""
+    """Return a command as a line for a shell, for questions and refusals."""
     line = join_words(argv)
     return "<command included NUL byte>" if line is None else line
 
@@ -41,9 +41,9 @@ def _quote(word: str) -> str:
 
 def _quotable(word: str) -> tuple[int, str]:
     """
-    Return how many characters one kind of quotes can hold, and the best kind for them.
+    Return how many characters one kind of quotes can contain, and the best kind for them.
 
-    A `^` at the start is only safe in single quotes: shells may take it for a history event.
+    A `^` at the start is only safe in single quotes: shells may treat it as a history event.
     """
     styles = {"", "'", '"'}
     start = 0

@@ -1,9 +1,9 @@
 """
 Reads rules files, which are programs in Starlark.
 
-A file is evaluated in a short-lived child process (`evaluator`). Nothing else bounds the memory
-and the time of a single operation such as `[0] * 1000000000`. The interpreter
-`starlark-pyo3` of the extra `approvals` is imported in the child only.
+Files are evaluated in a short-lived child process (`evaluator`). Nothing else limits memory and
+time of a single operation such as `[0] * 1000000000`. Only the child imports the interpreter,
+`starlark-pyo3` from the extra `approvals`.
 """
 
 import importlib.util
@@ -52,27 +52,27 @@ __all__ = [
 ]
 
 MAX_FILE_BYTES: Final = 1 << 20
-"""Bytes that a rules file may have."""
+"""Most bytes in a rules file."""
 
 MAX_RULES: Final = 10_000
-"""Rules that a file may make; each alternative of the first word is a rule of its own."""
+"""Most rules in a file; each alternative for the first word counts as a rule."""
 
 MAX_STEPS: Final = 5_000_000
-"""Steps of evaluation (calls and turns of loops) that a file may take: about half a second."""
+"""Most steps of evaluation (calls and loop iterations) per file: about half a second."""
 
 MAX_MEMORY: Final = 512 << 20
-"""Bytes of address space that the child may use. The interpreters alone need a tenth."""
+"""Most bytes of address space for the child. The interpreters alone need a tenth."""
 
 MAX_PROCESSOR_SECONDS: Final = 2
-"""Seconds of processor time for one file; whole seconds, as the kernel counts them."""
+"""Most seconds of CPU time for one file, an integer as the kernel requires."""
 
 MAX_WALL_SECONDS: Final = 10.0
-"""Seconds that one file may take on a busy machine."""
+"""Most seconds for one file on a busy machine."""
 
 TOTAL_WALL_SECONDS: Final = 30.0
-"""Seconds that all files of one call may take together; files behind that are broken."""
+"""Most seconds for all files of one call; later files count as broken."""
 
-# Bytes of the answer for one file.
+# Most bytes in the answer for one file.
 _MAX_ANSWER: Final = 64 << 20
 
 _EVALUATOR: Final = evaluator.__file__
@@ -82,13 +82,13 @@ _MISSING: Final = f"rules files need the extra approvals: {install_command('appr
 
 @dataclass(frozen=True, slots=True)
 class RulesFile:
-    """A file to load, and the layer it belongs to."""
+    """A file to load, with its layer."""
 
     path: str
     """The path as the user gave it, for errors."""
     layer: RulesLayer = RulesLayer.EXPLICIT
     within: str | None = None
-    """The real path of the directory that the file has to be in; None for any."""
+    """The real path of the directory that must contain the file; None for any."""
 
 
 class _PrefixCall(msgspec.Struct, tag_field="call", tag="prefix_rule", frozen=True):
@@ -118,7 +118,7 @@ class _EvaluatorAnswer(msgspec.Struct, frozen=True):
 
 
 class UnusableFile(Exception):
-    """A file that cannot be used; the text says why."""
+    """A file cannot be used; the text says why."""
 
     def __init__(self, error: str, *, unread: bool = False) -> None:
         super().__init__(error)
@@ -137,7 +137,7 @@ def load_files(files: Sequence[RulesFile]) -> list[RuleSet | BrokenFile]:
     The call blocks for up to `TOTAL_WALL_SECONDS`: use a thread where that matters.
 
     Returns:
-        One entry per file, in the same order: its rules, or what is wrong with it.
+        One entry per file, in the same order: its rules, or its error.
     """
     texts = [read_rules_text(file.path, within=file.within) for file in files]
     readable = [
@@ -145,10 +145,10 @@ def load_files(files: Sequence[RulesFile]) -> list[RuleSet | BrokenFile]:
         for file, text in zip(files, texts, strict=True)
         if not isinstance(text, UnusableFile)
     ]
-    # All of them: a generator that is left early would leave its child to the collector.
+    # Exhaust the generator, which would otherwise leave its child to the garbage collector.
     answers = iter(list(_evaluate(readable)))
     loaded: list[RuleSet | BrokenFile] = []
-    # Examples of a file see the `host_executable` calls of the files before it.
+    # Examples in a file see the `host_executable` calls of earlier files.
     hosts: dict[str, tuple[str, ...]] = {}
     for file, text in zip(files, texts, strict=True):
         try:
@@ -172,12 +172,12 @@ def load_files(files: Sequence[RulesFile]) -> list[RuleSet | BrokenFile]:
 
 def read_rules_text(path: str, *, within: str | None = None) -> str | UnusableFile:
     """
-    Return the text of a file. Never waits: a FIFO or a device is refused.
+    Return the text of a file without blocking: FIFOs and devices are refused.
 
     Args:
         path: The file.
-        within: The real path of the directory that it has to be in. A command that may not read
-            a file could put a link to it here, and errors quote what they do not understand.
+        within: The real path of the directory that must contain it. Otherwise a command that may
+            not read a file could create a link to it, and errors would quote the file.
     """
     try:
         # O_NONBLOCK, so that opening a FIFO does not wait for a writer.
@@ -187,12 +187,12 @@ def read_rules_text(path: str, *, within: str | None = None) -> str | UnusableFi
     except ValueError:
         return UnusableFile("the path contains a NUL character", unread=True)
     try:
-        # Of the open file: a link may lead elsewhere a moment later.
+        # The path of the open file, since a link may change later.
         real = os.readlink(f"/proc/self/fd/{descriptor}")
         if within is not None and not real.startswith(f"{within.rstrip('/')}/"):
             return UnusableFile("it is a link out of the project", unread=True)
         mode = os.fstat(descriptor).st_mode
-        # A directory passes: reading it gives the system's own error.
+        # Reading a directory gives the kernel's error.
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             return UnusableFile("not a regular file", unread=True)
         data = b""
@@ -211,14 +211,14 @@ def read_rules_text(path: str, *, within: str | None = None) -> str | UnusableFi
 
 
 def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_EvaluatorAnswer]:
-    """Yield one answer per file. A file that ends the child costs only itself."""
+    """Yield one answer per file. A file that kills the child does not affect the others."""
     if not files:
         return
     spec = importlib.util.find_spec("starlark")
     if spec is None or spec.origin is None:
         yield from (_EvaluatorAnswer(error=_MISSING) for _ in files)
         return
-    # The child runs without site-packages, and gets this one directory.
+    # The child runs without site-packages, except for this directory.
     packages = os.path.dirname(os.path.dirname(spec.origin))
     deadline = time.monotonic() + TOTAL_WALL_SECONDS
     done = 0
@@ -227,7 +227,7 @@ def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_EvaluatorAnswer]:
             late = f"not evaluated: all rules files together took {TOTAL_WALL_SECONDS:g} s"
             yield from (_EvaluatorAnswer(error=late) for _ in files[done:])
             return
-        # One child for all files; after a file that kills it, another child takes the rest.
+        # One child for all files; if a file kills it, another child continues.
         with _EvaluatorProcess(packages, files[done:]) as child:
             while done < len(files):
                 answer = child.answer(min(deadline, time.monotonic() + MAX_WALL_SECONDS))
@@ -238,7 +238,7 @@ def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_EvaluatorAnswer]:
 
 
 class _EvaluatorProcess:
-    """The process that evaluates files; it is killed and reaped at the end of the context."""
+    """The process that evaluates files, killed and reaped at the end of the context."""
 
     def __init__(self, packages: str, files: Sequence[tuple[str, str]]) -> None:
         self.ended = False
@@ -254,7 +254,7 @@ class _EvaluatorProcess:
                 "files": [{"name": path, "text": text} for path, text in files],
             }
         ).encode()
-        # No variables: none of ours is the child's business, and backtraces cost time.
+        # Without variables: the child does not need them, and backtraces cost time.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", _EVALUATOR, packages],
             stdin=subprocess.PIPE,
@@ -268,7 +268,7 @@ class _EvaluatorProcess:
 
     def __enter__(self) -> "_EvaluatorProcess":
         assert self._process.stdin is not None
-        # Both pipes are served by one `select`: a child that does not read must not block us.
+        # One `select` serves both pipes: a child that does not read must not block this process.
         os.set_blocking(self._process.stdin.fileno(), False)
         return self
 
@@ -280,7 +280,7 @@ class _EvaluatorProcess:
         self._process.wait()
 
     def answer(self, deadline: float) -> _EvaluatorAnswer:
-        """Return the answer for the next file; `ended` says whether there is another one."""
+        """Return the answer for the next file; sets `ended` after the last one."""
         line = self._line(deadline)
         if line is None:
             self.ended = True
@@ -290,18 +290,18 @@ class _EvaluatorProcess:
         except msgspec.MsgspecError as error:
             self.ended = True
             return _EvaluatorAnswer(error=f"evaluation failed: {error}")
-        # After a panic the child ends by itself: what it has in memory is not sound.
+        # After a panic the child exits, since its memory may be inconsistent.
         self.ended = (answer.error or "").startswith("evaluation failed: ")
         return answer
 
     def _line(self, deadline: float) -> bytes | None:
-        """Return the next line, or `None` if the child ended or the time is over."""
+        """Return the next line, or None if the child has ended or the time is over."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         while (end := self._received.find(b"\n")) < 0:
             left = deadline - time.monotonic()
-            # A child that floods us is treated like one that takes too long.
+            # A child with too much output is treated like one that takes too long.
             if left <= 0 or len(self._received) > _MAX_ANSWER:
                 self._process.kill()
                 return None
@@ -309,7 +309,7 @@ class _EvaluatorProcess:
             readable, writable, _ = select.select([stdout], writers, [], left)
             if writable:
                 self._send(stdin.fileno())
-                # The end of its input tells the child that all files are there.
+                # The end of input signals that all files were sent.
                 if not self._to_send:
                     stdin.close()
             if readable:
@@ -327,7 +327,7 @@ class _EvaluatorProcess:
         except BlockingIOError:
             return
         except OSError:
-            # The child has ended; its output reports that too.
+            # The child has ended, which its output also shows.
             self._to_send = b""
 
     def _reason_of_end(self) -> str:
@@ -393,7 +393,7 @@ def _prefix_rules(call: _PrefixCall, source: str) -> list[PrefixRule]:
 
 
 def _check_examples(call: _PrefixCall, rules: RuleSet) -> None:
-    """Check the examples of one call against the rules of that call only."""
+    """Check the examples of a call only against the rules of that call."""
     cwd, home = os.getcwd(), os.path.expanduser("~")
     for example in call.not_match:
         for match in rules.match(example, cwd=cwd, home=home)[:1]:

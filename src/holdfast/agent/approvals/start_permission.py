@@ -1,7 +1,7 @@
 """
-Commands that somebody wants to start, the decision about them, and the permission to start.
+Requests to start commands, decisions about them, and permissions to start.
 
-Nobody is asked here: `ApprovalFlow` asks, and makes a `Clearance` of a request.
+`ApprovalFlow` asks the approver, and turns a request into a `Clearance`.
 """
 
 from collections.abc import Mapping
@@ -40,28 +40,28 @@ __all__ = [
 
 
 class CommandRefused(HoldfastError):
-    """A command may not run; the text is the reason that the model reads."""
+    """A command may not run; the model reads the reason."""
 
 
 class CommandDeclined(CommandRefused):
-    """Somebody was asked about a command and said no."""
+    """The approver declined a command."""
 
 
 class EscalationRefused(HoldfastError):
-    """A call may not ask for more permissions, or not for these; the model reads the text."""
+    """A call may not request more permissions, or not these; the model reads the text."""
 
 
 class InputRefused(HoldfastError):
-    """Input may not be sent; the text is the reason that the model reads."""
+    """Input may not be sent; the model reads the reason."""
 
 
 class CallCancelled(HoldfastError):
-    """Somebody was asked and cancelled the call."""
+    """The approver cancelled the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRequest:
-    """A command that somebody wants to start."""
+    """A request to start a command."""
 
     call_id: str
     environment_id: str
@@ -69,28 +69,28 @@ class CommandRequest:
     cwd: str
     tty: bool = False
     sandbox: SandboxContext | None = None
-    """The sandbox of commands unless somebody decides otherwise; None for none."""
+    """The default sandbox of commands; None for no sandbox."""
     script: str | None = None
-    """The text that the model gave."""
+    """The script as the model wrote it."""
     shell: str | None = None
-    """The path of the shell that is configured."""
+    """The path of the configured shell."""
     variables: Mapping[str, str] | None = None
     """
-    The variables that it will have on this machine; None if it runs elsewhere.
+    Its variables on this machine; None if it runs elsewhere.
 
-    Elsewhere, no rule lets it out of its sandbox: what its name stands for cannot be checked.
+    Elsewhere, no rule lifts its sandbox, since the file behind its name cannot be checked.
     """
     permissions: SandboxPermissions | None = None
-    """The sandbox that the call asks for; None if it does not say."""
+    """The sandbox that the call requests; None if not given."""
     added: AddedPermissions | None = None
-    """The permissions it wants beyond the sandbox. Paths are absolute."""
+    """The requested permissions beyond the sandbox. Paths are absolute."""
     justification: str | None = None
     prefix_rule: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputToSend:
-    """Input for a command that runs outside of the sandbox."""
+    """Input for a command that runs outside the sandbox."""
 
     call_id: str
     environment_id: str
@@ -101,34 +101,34 @@ class InputToSend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clearance:
-    """The permission to start one command, bound to exactly that command."""
+    """Permission to start exactly one command."""
 
     request: CommandRequest
     judgement: Judgement
     key: CommandKey
     digest: str
-    """Stands for what may run; `verify` compares it."""
+    """Identifies what may run; `verify` compares it."""
     sandbox: SandboxContext | None
-    """The files and the network that the command has in this run."""
+    """The sandbox of this run."""
     program: RealProgram | None = None
-    """The program to execute in place of the shell; set if a rule let it out of its sandbox."""
+    """The program to execute instead of the shell, if a rule permits it outside its sandbox."""
     left_sandbox: bool = False
-    """True if it runs outside of the sandbox that holds for other commands."""
+    """True if it runs outside the sandbox of other commands."""
     approved: bool = False
-    """True if somebody accepted it, now or for the session."""
+    """True if the approver accepted it, now or for the session."""
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The arguments to start it with."""
+        """The argv to start."""
         return self.request.argv if self.program is None else self.program.argv
 
     def outside(self, sandbox: SandboxContext | None, *, was_restricted: bool) -> "Clearance":
         """
-        Return the permission to start the same command outside of its sandbox.
+        Return the permission to start the same command outside its sandbox.
 
         Args:
-            sandbox: What still holds for it; None for nothing.
-            was_restricted: True if its sandbox had kept it from anything.
+            sandbox: The remaining sandbox; None for no sandbox.
+            was_restricted: True if its sandbox restricted anything.
         """
         return replace(self, sandbox=sandbox, left_sandbox=was_restricted)
 
@@ -142,7 +142,7 @@ def judge(
     unreadable_runs: bool = False,
     held: str | None = None,
 ) -> tuple[Split, Judgement]:
-    """Return what a command was split into, and the decision about it; see `decide`."""
+    """Return the commands in a request and the decision about them; see `decide`."""
     split = split_command(request.argv, shell=request.shell)
     judgement = decide(
         request.argv,
@@ -169,26 +169,26 @@ def program_outside(
     opened: AddedPermissions = NO_PERMISSIONS,
 ) -> RealProgram:
     """
-    Return what to execute for a command that a rule lets out of its sandbox.
+    Return what to execute for a command that a rule permits outside its sandbox.
 
-    Blocks while it looks at files.
+    Blocks while it accesses files.
 
     Args:
         request: The command.
-        split: What it was split into: a single segment.
+        split: The commands in it: a single segment.
         rules: All rules.
-        opened: The permissions that commands have had beyond the sandbox.
+        opened: All permissions that commands ever had beyond the sandbox.
 
     Raises:
         StaysInside: It has to stay in its sandbox; the text says why.
     """
-    # Its prohibitions would be lifted as well.
+    # Leaving the sandbox would also lift its prohibitions.
     if denies_paths(request.sandbox):
         raise StaysInside("the profile denies paths")
     if request.variables is None:
         raise StaysInside("what its name stands for on another machine is not known")
     (words,) = split.segments
-    # A path was compared with the rules already.
+    # A path was already compared with the rules.
     listed = None if "/" in words[0] else rules.host_executables.get(words[0])
     return real_program(
         words,
@@ -201,7 +201,7 @@ def program_outside(
 
 
 def key_of(request: CommandRequest, split: Split) -> CommandKey:
-    """Return what a command is remembered by, once it was accepted for the session."""
+    """Return the key by which an accepted command is remembered for the session."""
     argv = request.argv
     return CommandKey(
         environment_id=request.environment_id,

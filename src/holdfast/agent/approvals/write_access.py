@@ -1,8 +1,8 @@
 """
-Tells whether a sandbox lets a path be written, before anybody tries.
+Predicts whether a sandbox permits writing a path.
 
-The sandbox itself decides in the end. Where this cannot know, it says no, so that somebody
-is asked.
+The sandbox itself makes the final decision. Unknown paths count as denied, so that the approver is
+asked.
 """
 
 import posixpath
@@ -16,24 +16,24 @@ from holdfast.wire.protocol.sandbox import SandboxContext
 
 __all__ = ["WriteAccess", "writable_roots", "write_access"]
 
-# Names directly below a writable directory that a sandbox protects by itself.
+# Names directly below a writable directory that a sandbox always protects.
 _PROTECTED = frozenset({*names.PROTECTED_NAMES, ".holdfast"})
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAccess:
-    """Paths with what may be done below them; None if everything may be written."""
+    """The access at and below certain paths; None if everything is writable."""
 
     rules: tuple[tuple[str, str], ...] | None
     """Absolute paths, each with `read`, `write` or `deny`."""
 
     @property
     def writes_anything(self) -> bool:
-        """False if the sandbox is a read-only one."""
+        """False if the sandbox is read-only."""
         return self.rules is None or any(access == "write" for _, access in self.rules)
 
     def may_write(self, path: str) -> bool:
-        """Return True if a path, absolute and normal, may be written."""
+        """Return True if a normalized absolute path is writable."""
         if self.rules is None:
             return True
         covering = [rule for rule in self.rules if _covers(rule[0], path)]
@@ -49,10 +49,10 @@ class WriteAccess:
 
     def also(self, same: Iterable[tuple[str, str]]) -> "WriteAccess":
         """
-        Return the access with rules for further spellings of their paths.
+        Return the access with rules for alternative spellings of paths added.
 
         Args:
-            same: Pairs of a path that has a rule, and the same path with links resolved.
+            same: Pairs of a path with a rule, and the same path with links resolved.
         """
         if self.rules is None:
             return self
@@ -63,11 +63,11 @@ class WriteAccess:
 
 def write_access(context: SandboxContext | None, *, tmpdir: str | None = None) -> WriteAccess:
     """
-    Return what a sandbox lets be written.
+    Return the paths that a sandbox permits writing.
 
     Args:
-        context: The sandbox; None for none.
-        tmpdir: What `:tmpdir` stands for there, if it is known.
+        context: The sandbox; None for no sandbox.
+        tmpdir: The value of `:tmpdir` in the environment, if known.
     """
     entries = file_entries(context)
     if context is None or entries is None:
@@ -84,17 +84,16 @@ def writable_roots(
     context: SandboxContext | None, *, tmpdir: str | None = None
 ) -> tuple[str, ...] | None:
     """
-    Return all paths at and below which a sandbox may let anything be written.
+    Return all paths at and below which a sandbox may permit writing.
 
-    Exceptions below them are not taken into account: the answer is used to trust what is
-    elsewhere.
+    Exceptions below them are ignored, since the caller trusts files outside these paths.
 
     Args:
         context: The sandbox.
-        tmpdir: The value of `TMPDIR`, if it is set.
+        tmpdir: The value of `TMPDIR`, if set.
 
     Returns:
-        None if everything may be written.
+        None if everything is writable.
     """
     rules = write_access(context, tmpdir=tmpdir).rules
     if rules is None:

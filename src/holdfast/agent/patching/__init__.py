@@ -1,7 +1,7 @@
 """
 Applies patches in the `apply_patch` format to the files of any environment.
 
-The package uses the `FileSystem` seam only. It starts no process and asks for no approval.
+The package only uses the `FileSystem` seam. It does not start processes or ask for approval.
 """
 
 from holdfast.agent.patching.apply import (

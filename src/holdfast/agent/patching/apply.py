@@ -15,17 +15,17 @@ from holdfast.wire.protocol.sandbox import SandboxContext
 __all__ = ["EmptyPatch", "PatchResult", "apply_patch", "apply_plan", "plan_patch", "read_patch"]
 
 CANCEL_LIMIT = 30.0
-"""Seconds that a cancelled call waits for writes that have begun."""
+"""Seconds that a cancelled call waits for writes in progress."""
 
-# Characters above which a patch is parsed in a thread, so that the event loop stays free.
+# Length above which a patch is parsed in a thread, to not block the event loop.
 _LONG = 1 << 16
 
-# Writes that go on after their call was cancelled; the loop itself keeps weak references only.
+# Writes that continue after their call was cancelled; the loop itself only keeps weak references.
 _under_way: set[asyncio.Task[None]] = set()
 
 
 class EmptyPatch(PatchError):
-    """A patch names no file."""
+    """A patch does not name any file."""
 
     def __init__(self) -> None:
         super().__init__("No files were modified.")
@@ -33,10 +33,10 @@ class EmptyPatch(PatchError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchResult:
-    """Files that a patch has changed."""
+    """The files that a patch has changed."""
 
     changes: tuple[FileChange, ...]
-    """One for each part of the patch, in its order."""
+    """One change for each part of the patch, in order."""
 
     @property
     def text(self) -> str:
@@ -53,10 +53,10 @@ async def apply_patch(
     rules: Rules = "tool",
 ) -> PatchResult:
     """
-    Apply a patch: all of it, or nothing.
+    Apply a patch completely or not at all.
 
-    Every file is read and every chunk is located before the first write. If a write fails, the
-    files before it are restored. A cancelled call has written nothing, or writes everything.
+    Every file is read and every chunk is located before the first write. If a write fails,
+    earlier files are restored. A cancelled call has either written nothing or completes.
 
     Args:
         text: Patch, from `*** Begin Patch` to `*** End Patch`.
@@ -67,7 +67,7 @@ async def apply_patch(
 
     Raises:
         InvalidPatch: The text is not a patch.
-        EmptyPatch: The patch names no file.
+        EmptyPatch: The patch does not name any file.
         PatchMismatch: The patch does not fit the files.
         PatchFailed: A file could not be changed.
     """
@@ -79,7 +79,7 @@ async def apply_patch(
 
 async def read_patch(text: str) -> Patch:
     """
-    Parse a patch, a long one in a thread.
+    Parse a patch; a long one is parsed in a thread.
 
     Raises:
         InvalidPatch: The text is not a patch.
@@ -98,19 +98,19 @@ async def plan_patch(
     rules: Rules = "tool",
 ) -> PatchPlan:
     """
-    Return the changes of a patch without making them, for an approval; see `apply_patch`.
+    Return the changes of a patch without making them, for approval; see `apply_patch`.
 
     Raises:
         PatchError: The patch cannot be applied.
     """
-    # A valid patch, but models expect an error.
+    # An empty patch is valid, but models expect an error.
     if not patch.hunks:
         raise EmptyPatch
-    folder = cwd if isinstance(cwd, PathUri) else _folder(cwd)
-    return await make_plan(patch, files=files, cwd=folder, sandbox=sandbox, rules=rules)
+    directory = cwd if isinstance(cwd, PathUri) else _directory(cwd)
+    return await make_plan(patch, files=files, cwd=directory, sandbox=sandbox, rules=rules)
 
 
-def _folder(cwd: str) -> PathUri:
+def _directory(cwd: str) -> PathUri:
     if not cwd.startswith("/"):
         raise InvalidPatch(f"cwd is {cwd!r}, it must be an absolute path")
     return PathUri.from_path(cwd)
@@ -120,23 +120,23 @@ async def apply_plan(
     plan: PatchPlan, *, files: FileSystem, sandbox: AnyPatchSandbox = None
 ) -> PatchResult:
     """
-    Make the changes of a plan: all of them, or none.
+    Make all changes of a plan, or none.
 
     Raises:
         PatchMismatch: A file has changed since the plan was made.
         PatchFailed: A file could not be changed.
     """
-    # A task of its own, since a cancelled call must not stop between two files.
+    # A separate task, since a cancelled call must not stop between two files.
     writing = asyncio.get_running_loop().create_task(commit(plan, files=files, sandbox=sandbox))
     _under_way.add(writing)
     writing.add_done_callback(_under_way.discard)
     try:
         await asyncio.shield(writing)
     except asyncio.CancelledError:
-        # Half of a patch is worse than all of it, so writes that have begun go on.
+        # Half of a patch is worse than all of it, so writes in progress continue.
         await asyncio.wait([writing], timeout=CANCEL_LIMIT)
         if writing.done() and not writing.cancelled():
-            # Retrieved, so that asyncio does not log it as never retrieved.
+            # So that asyncio does not log the exception as never retrieved.
             writing.exception()
         raise
     return PatchResult(changes=plan.changes)

@@ -1,8 +1,8 @@
 """
-Makes the changes of a plan: all of them, or none.
+Makes all changes of a plan, or none.
 
-Each file is replaced in one step. If a step fails, the files before it are restored. Links are
-removed last, since they cannot be restored.
+Each file is replaced atomically. If a change fails, the files changed before it are restored. Links
+are removed last, since they cannot be restored.
 """
 
 import logging
@@ -30,17 +30,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchSandboxes:
-    """Sandboxes of a patch that may change some files outside the usual one, and only those."""
+    """Sandboxes of a patch that may change certain files outside the usual sandbox."""
 
     usual: SandboxContext | None
-    """For all other files; None for no sandbox."""
+    """For files not in `beyond`; None for no sandbox."""
     wider: SandboxContext | None
     """For the files in `beyond`; None for no sandbox."""
     beyond: frozenset[PathUri]
     """Real paths, as in `PlannedWrite.real` and `PlannedRemoval.real`."""
 
     def of(self, path: PathUri) -> SandboxContext | None:
-        """Return the sandbox for a real path."""
+        """Return the sandbox for the file at a real path."""
         return self.wider if path in self.beyond else self.usual
 
 
@@ -52,15 +52,15 @@ async def commit(plan: PatchPlan, *, files: FileSystem, sandbox: AnyPatchSandbox
     """
     Write and remove the files of a plan.
 
-    Run it as a task that is not cancelled: a cancellation would leave half of the changes.
+    Run it in a task that is not cancelled: a cancellation would leave half of the changes.
 
     Raises:
         PatchMismatch: A file has changed since the plan was made. Nothing was written.
-        PatchFailed: A file could not be changed. Those before it were restored.
+        PatchFailed: A file could not be changed. Files changed before it were restored.
     """
     if not isinstance(sandbox, PatchSandboxes):
         sandbox = PatchSandboxes(usual=sandbox, wider=None, beyond=frozenset())
-    # An approval may have taken an hour.
+    # Waiting for an approval may have taken an hour.
     changes: list[PlannedWrite | PlannedRemoval] = [*plan.writes, *plan.removals]
     for change in changes:
         if await _has_changed(change, files, sandbox.of(change.real)):
@@ -68,7 +68,7 @@ async def commit(plan: PatchPlan, *, files: FileSystem, sandbox: AnyPatchSandbox
                 f"{change.name} changed while the patch was being decided about", path=change.name
             )
     rollback = _Rollback(files, sandbox)
-    # Writes before removals: a moved file exists twice for a moment, and is never lost.
+    # Writes before removals: a moved file briefly exists twice, and is never lost.
     for write in plan.writes:
         await rollback.write(write)
     for removal in plan.removals:
@@ -78,7 +78,7 @@ async def commit(plan: PatchPlan, *, files: FileSystem, sandbox: AnyPatchSandbox
 async def _has_changed(
     change: PlannedWrite | PlannedRemoval, files: FileSystem, sandbox: SandboxContext | None
 ) -> bool:
-    """Return True if a file is known to differ from what the plan was made for."""
+    """Return True if a file is known to differ from its state in the plan."""
     try:
         if change.before is not None:
             data = await files.read_file(
@@ -104,32 +104,32 @@ class _Rollback:
     def __init__(self, files: FileSystem, sandboxes: PatchSandboxes) -> None:
         self._files = files
         self._sandboxes = sandboxes
-        # Made directories, with the sandboxes that they were made in.
-        self._folders: dict[PathUri, SandboxContext | None] = {}
+        # Created directories, with the sandboxes used.
+        self._directories: dict[PathUri, SandboxContext | None] = {}
         self._changed: list[PlannedWrite | PlannedRemoval] = []
 
     async def write(self, write: PlannedWrite) -> None:
-        """Write a file, after making missing directories above it."""
+        """Write a file, after creating missing parent directories."""
         sandbox = self._sandboxes.of(write.real)
-        for folder in write.new_folders:
+        for directory in write.missing_directories:
             # Several files of a patch may share a new directory.
-            if folder in self._folders:
+            if directory in self._directories:
                 continue
             try:
                 await self._files.create_directory(
                     CreateDirectoryParams(
-                        folder, recursive=True, follow_symlinks=False, sandbox=sandbox
+                        directory, recursive=True, follow_symlinks=False, sandbox=sandbox
                     )
                 )
             except HoldfastError as error:
                 text = f"Failed to create parent directories for {write.name}"
                 raise await self._undone(text, write, error) from error
-            self._folders[folder] = sandbox
-        # An unchanged file keeps its inode and its times.
+            self._directories[directory] = sandbox
+        # An unchanged file keeps its inode and times.
         if write.data == write.before:
             return
         try:
-            await self._put(write.real, write.data)
+            await self._overwrite(write.real, write.data)
         except HoldfastError as error:
             text = f"Failed to write file {write.name}"
             raise await self._undone(text, write, error) from error
@@ -138,7 +138,7 @@ class _Rollback:
     async def remove(self, removal: PlannedRemoval) -> None:
         """Remove a file or a link."""
         try:
-            # With `follow_symlinks=False`, the removal of a link is refused.
+            # With `follow_symlinks=False`, the server refuses to remove a link.
             await self._remove(
                 removal.real,
                 sandbox=self._sandboxes.of(removal.real),
@@ -152,35 +152,35 @@ class _Rollback:
     async def _undone(
         self, text: str, failed: PlannedWrite | PlannedRemoval, error: HoldfastError
     ) -> PatchFailed:
-        """Restore the changed files, and return the error to raise."""
+        """Restore the changed files and return the error to raise."""
         left = []
         if isinstance(error, ConnectionLost):
             # The change may have been made although its response was lost.
             left.append(failed.name)
         for change in reversed(self._changed):
             try:
-                await self._put_back(change)
+                await self._restore(change)
             except HoldfastError:
-                logger.warning("%s could not be put back", change.name, exc_info=True)
+                logger.warning("%s could not be restored", change.name, exc_info=True)
                 left.append(change.name)
-        # Innermost first; only directories that this patch has made.
-        for folder, sandbox in reversed(self._folders.items()):
+        # Innermost first; only directories that this patch has created.
+        for directory, sandbox in reversed(self._directories.items()):
             try:
-                await self._remove(folder, sandbox=sandbox)
+                await self._remove(directory, sandbox=sandbox)
             # Another process may have put files there.
             except HoldfastError:
-                logger.debug("%s stays", folder, exc_info=True)
+                logger.debug("%s stays", directory, exc_info=True)
         return PatchFailed(text, path=failed.name, left=tuple(left))
 
-    async def _put_back(self, change: PlannedWrite | PlannedRemoval) -> None:
+    async def _restore(self, change: PlannedWrite | PlannedRemoval) -> None:
         if change.before is not None:
-            await self._put(change.real, change.before)
+            await self._overwrite(change.real, change.before)
         elif isinstance(change, PlannedWrite):
             await self._remove(change.real, sandbox=self._sandboxes.of(change.real))
         else:
-            raise NotFound("a link cannot be put back")
+            raise NotFound("a link cannot be restored")
 
-    async def _put(self, path: PathUri, data: bytes) -> None:
+    async def _overwrite(self, path: PathUri, data: bytes) -> None:
         sandbox = self._sandboxes.of(path)
         await self._files.write_file(
             WriteFileParams(

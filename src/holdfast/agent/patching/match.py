@@ -1,13 +1,13 @@
 """
-Finds the chunks of an update in a file, and returns the new content.
+Locates the chunks of an update in a file and builds the new content.
 
-Lines are compared in four ways, each looser than the one before: exactly, without blanks at the
-end, without blanks at both ends, and with ASCII in place of typographic dashes, quotes and
-blanks. The first way with a match counts.
+Lines are compared in four ways, each looser than the previous one: exactly, ignoring trailing
+blanks, ignoring leading and trailing blanks, and with typographic dashes, quotes and blanks
+replaced by ASCII. The first way with a match is used.
 
-A file becomes a text with one character per line, so that a search is one `str.find`. Failed
-searches are cached, and the lines of all searches in one file are counted. So a patch that was
-made to be slow ends with an error.
+A file is encoded as a string with one character per line, so that a search is one `str.find`.
+Failed searches are cached, and the total number of lines searched in one file is limited, so
+that a patch designed to be slow fails with an error.
 """
 
 import re
@@ -19,15 +19,15 @@ from holdfast.agent.patching.whitespace import strip, strip_end
 __all__ = ["MOST_LINES", "ChunkNotFound", "TooMuchWork", "updated_text"]
 
 MOST_LINES = 1_000_000
-"""Lines of a file: each different line needs a Unicode character."""
+"""Most lines of a file: each distinct line needs a Unicode character."""
 
 MOST_STEPS = 250_000_000
-"""Lines that all searches in one file may visit, which takes about a second."""
+"""Most lines that all searches in one file may visit, which takes about a second."""
 
-# A line and its ending, also the carriage return alone of old files.
+# A line and its ending, including the lone carriage return of old files.
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 
-# Typographic characters that models replace by ASCII, or the other way round.
+# Typographic characters that models replace by ASCII, or vice versa.
 _PLAIN = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
@@ -41,7 +41,7 @@ _PLAIN = str.maketrans(
 
 
 class ChunkNotFound(Exception):
-    """A chunk is not in the file: its `context` line, or else its `lines`."""
+    """A chunk is not in the file: its `context` line, or otherwise its `lines`."""
 
     def __init__(self, context: str | None, lines: Sequence[str]) -> None:
         super().__init__(context, lines)
@@ -50,7 +50,7 @@ class ChunkNotFound(Exception):
 
 
 class TooMuchWork(Exception):
-    """A file has too many lines, or the chunks take too long to find; the text says which."""
+    """A file has too many lines, or locating the chunks takes too long; the text says which."""
 
 
 def _as_is(line: str) -> str:
@@ -68,11 +68,11 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
     """
     Return the content of a file after an update.
 
-    Every line ends with a line ending afterwards. New lines get the one of the first line.
+    Afterwards, every line has a line ending. New lines get the ending of the first line.
 
     Raises:
-        ChunkNotFound: A chunk does not fit.
-        TooMuchWork: The file has too many lines, or the chunks are hard to find.
+        ChunkNotFound: A chunk does not match.
+        TooMuchWork: The file has too many lines, or locating the chunks takes too long.
     """
     lines, endings = _split(content)
     # Files with mixed line endings keep theirs; only new lines follow the first one.
@@ -87,11 +87,11 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
             found = searched.find([chunk.context], cursor)
             if found is None:
                 raise ChunkNotFound(chunk.context, ())
-            # The chunk has to be below its context line.
+            # The chunk must be below its context line.
             cursor = found + 1
         old = chunk.old
         if not old:
-            # A chunk without old lines has no position, and goes to the end of the file.
+            # A chunk without old lines has no position, so it goes to the end of the file.
             added = "".join(f"{line.text}{ending}" for line in chunk.lines)
             replacements.append((len(lines), len(lines), added))
             continue
@@ -111,7 +111,7 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
                 pieces.append(f"{line.text}{ending}")
                 continue
             if line.mark == " ":
-                # From the file, since the match may have been a loose one.
+                # From the file, since the match may not have been exact.
                 pieces.append(lines[at] + endings[at])
             at += 1
         replacements.append((position, at, "".join(pieces)))
@@ -121,10 +121,10 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
 
 def _without_last_blank(lines: Sequence[ChunkLine]) -> list[ChunkLine]:
     """
-    Return the lines of a chunk without the last old one, which is blank.
+    Return the lines of a chunk without its last old line, which is blank.
 
-    An empty last new line is dropped as well. A kept line that is no longer old becomes an
-    added one. A kept line that is no longer new becomes a removed one.
+    An empty last new line is dropped as well. A kept line that is no longer old becomes an added
+    line; one that is no longer new becomes a removed line.
     """
     last_old = max(index for index, line in enumerate(lines) if line.mark != "+")
     last_new = max((index for index, line in enumerate(lines) if line.mark != "-"), default=-1)
@@ -149,7 +149,7 @@ def _split(content: str) -> tuple[list[str], list[str]]:
     """
     if content.count("\n") + content.count("\r") > 2 * MOST_LINES:
         raise TooMuchWork(f"it has more than {MOST_LINES} lines")
-    # The usual file, for which `split` is much faster than the expression.
+    # The usual case, for which `split` is much faster than the regular expression.
     if "\r" not in content:
         lines = content.split("\n")
         endings = ["\n"] * len(lines)
@@ -170,7 +170,7 @@ def _replaced(
 ) -> str:
     pieces: list[str] = []
     done = 0
-    # Chunks for the end of the file may come before other chunks.
+    # A chunk for the end of the file may precede other chunks.
     for first, last, text in sorted(replacements, key=lambda one: one[0]):
         pieces.extend(map(str.__add__, lines[done:first], endings[done:first]))
         pieces.append(text)
@@ -180,12 +180,12 @@ def _replaced(
 
 
 class _Searched:
-    """Lines of a file, prepared for searches in each of the four ways."""
+    """The lines of a file, prepared for each of the four ways of searching."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
         self._coded: list[tuple[dict[str, str], str] | None] = [None] * len(_WAYS)
-        # Failed searches. Later searches start further down, so they would fail, too.
+        # Failed searches. Later searches start further down, so they would also fail.
         self._absent: set[tuple[int, str]] = set()
         self._steps = 0
 
@@ -196,7 +196,7 @@ class _Searched:
         Args:
             wanted: Lines to find; an empty list is found at `start`.
             start: Index of the first line to search.
-            at_end: True if the lines have to be the last ones of the file.
+            at_end: True if the lines must be the last ones of the file.
         """
         if at_end:
             last = len(self._lines) - len(wanted)
@@ -208,7 +208,7 @@ class _Searched:
             try:
                 pattern = "".join([codes[way(line)] for line in wanted])
             except KeyError:
-                # A line that is nowhere in the file.
+                # One of the lines is nowhere in the file.
                 continue
             if (number, pattern) in self._absent:
                 continue
@@ -218,7 +218,7 @@ class _Searched:
                 raise TooMuchWork("it takes too long to find the chunks in it")
             if position >= 0:
                 return position
-            # At the end only one position was tried, so nothing is known about others.
+            # With `at_end` only one position was tried, so others may match.
             if not at_end:
                 self._absent.add((number, pattern))
         return None
@@ -227,7 +227,7 @@ class _Searched:
         coded = self._coded[number]
         if coded is None:
             codes: dict[str, str] = {}
-            # Codes start at 1. Surrogates are fine: the text is never encoded.
+            # Codes start at 1. Surrogates are fine: the string is never encoded to bytes.
             text = "".join(
                 [codes.setdefault(way(line), chr(len(codes) + 1)) for line in self._lines]
             )

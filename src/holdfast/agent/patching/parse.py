@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 LARGEST_PATCH = 8 << 20
-"""Bytes of a patch as UTF-8."""
+"""Most bytes of a patch in UTF-8."""
 
 MOST_PATCH_LINES = 500_000
-"""Lines of a patch."""
+"""Most lines of a patch."""
 
 MOST_FILES = 2_000
-"""Files that one patch may name."""
+"""Most files that one patch may name."""
 
 _BEGIN = "*** Begin Patch"
 _END = "*** End Patch"
@@ -59,7 +59,7 @@ _HERE_DOCUMENTS = frozenset({"<<EOF", "<<'EOF'", '<<"EOF"'})
 
 @dataclass(frozen=True, slots=True)
 class ChunkLine:
-    """Line of a chunk: kept, removed or added."""
+    """A kept, removed or added line of a chunk."""
 
     mark: Literal[" ", "-", "+"]
     text: str
@@ -67,7 +67,7 @@ class ChunkLine:
 
 @dataclass(frozen=True, slots=True)
 class UpdateChunk:
-    """Change of consecutive lines of a file."""
+    """A change of consecutive lines of a file."""
 
     context: str | None
     """Line above the chunk, after which the search starts."""
@@ -77,13 +77,13 @@ class UpdateChunk:
 
     @property
     def old(self) -> list[str]:
-        """Lines that the file is expected to have."""
+        """The lines expected in the file."""
         return [line.text for line in self.lines if line.mark != "+"]
 
 
 @dataclass(frozen=True, slots=True)
 class AddFile:
-    """File to create or replace."""
+    """A file to create or replace."""
 
     path: str
     content: str
@@ -91,14 +91,14 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """File to remove."""
+    """A file to remove."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateFile:
-    """File to change, and perhaps to rename."""
+    """A file to change and possibly rename."""
 
     path: str
     chunks: tuple[UpdateChunk, ...]
@@ -117,10 +117,10 @@ class Patch:
 
 
 def hunk_text(hunk: Hunk) -> str:
-    """Return the lines of a part of a patch as they were understood; none for a removal."""
+    """Return the lines of a hunk as they were parsed; none for a removal."""
     match hunk:
         case AddFile():
-            # Each line of it ends with a newline.
+            # Each line of the content ends with a newline.
             return "\n".join(f"+{line}" for line in hunk.content.split("\n")[:-1])
         case DeleteFile():
             return ""
@@ -140,19 +140,19 @@ def parse_patch(text: str) -> Patch:
     Raises:
         InvalidPatch: The text is not a patch, or too large; the message names the line.
     """
-    # A character has at most four bytes, so a short text need not be encoded to be measured.
+    # A character has at most four bytes, so a short text fits without being measured.
     if len(text) > LARGEST_PATCH // 4:
         size = len(text.encode(errors="surrogatepass"))
         if size > LARGEST_PATCH:
-            raise InvalidPatch(f"it has {size} bytes, the most are {LARGEST_PATCH}")
+            raise InvalidPatch(f"it has {size} bytes, the limit is {LARGEST_PATCH}")
     count = text.count("\n")
     if count > MOST_PATCH_LINES:
-        raise InvalidPatch(f"it has {count} lines, the most are {MOST_PATCH_LINES}")
+        raise InvalidPatch(f"it has {count} lines, the limit is {MOST_PATCH_LINES}")
     return _Parser(_framed(_lines(strip(text)))).parse()
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a patch without carriage returns at their ends."""
+    """Return the lines of a patch without trailing carriage returns."""
     if not text:
         return []
     return [line.rstrip("\r") for line in text.split("\n")]
@@ -160,12 +160,12 @@ def _lines(text: str) -> list[str]:
 
 def _framed(lines: list[str]) -> list[str]:
     """
-    Return the lines from the first to the last of a patch, without a here document around it.
+    Return the lines of a patch, without a here document around it.
 
     Raises:
         InvalidPatch: The first or the last line is missing.
     """
-    # Models sometimes quote the whole here document, which is accepted.
+    # Models sometimes pass the whole here document.
     if len(lines) >= 4 and lines[0] in _HERE_DOCUMENTS and lines[-1].endswith("EOF"):
         lines = lines[1:-1]
     if lines and strip(lines[0]) != _BEGIN:
@@ -176,11 +176,11 @@ def _framed(lines: list[str]) -> list[str]:
 
 
 class _Parser:
-    """Parser of the lines of one patch."""
+    """Parser for the lines of one patch."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
-        # Index of the next line, after the first one; the number of a line is one more.
+        # Index of the next line; `*** Begin Patch` is skipped. Line numbers are one higher.
         self._at = 1
 
     def parse(self) -> Patch:
@@ -190,7 +190,7 @@ class _Parser:
             hunks.append(hunk)
             if len(hunks) > MOST_FILES:
                 raise InvalidPatch(f"it names more than {MOST_FILES} files")
-        # After the end of the patch only blank lines may follow.
+        # Only blank lines may follow the end of the patch.
         if any(strip(line) not in ("", _END) for line in self._lines[self._at :]):
             raise InvalidPatch(_NO_END)
         return Patch(tuple(hunks), environment_id)
@@ -207,7 +207,7 @@ class _Parser:
         return found
 
     def _hunk(self) -> Hunk | None:
-        """Parse the next file of the patch; return None at its end."""
+        """Parse the next hunk; return None at the end of the patch."""
         number = self._at + 1
         line = strip(self._lines[self._at])
         if line == _END:

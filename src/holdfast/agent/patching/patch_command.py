@@ -1,8 +1,8 @@
 """
-Recognises a command that only calls `apply_patch`.
+Recognises commands that only call `apply_patch`.
 
-That is `apply_patch PATCH` as an argv of two words, or a shell script with one here document.
-`cd DIRECTORY &&` may stand before it. All other scripts are left to the shell.
+These are the argv `apply_patch PATCH`, and a shell script with one here document, optionally
+after `cd DIRECTORY &&`. All other scripts are left to the shell.
 """
 
 import re
@@ -15,7 +15,7 @@ BARE_PATCH = (
     "apply_patch verification failed: patch detected without explicit call to apply_patch."
     ' Rerun as ["apply_patch", "<patch>"]'
 )
-"""Error text for a model whose command is a patch without a call of `apply_patch`."""
+"""Error text for a model whose command is a patch without a call to `apply_patch`."""
 
 # Models use both spellings.
 _NAMES = ("apply_patch", "applypatch")
@@ -23,8 +23,8 @@ _SHELLS = frozenset({"bash", "sh", "zsh"})
 _FLAGS = frozenset({"-c", "-lc"})
 _FRAME = "*** Begin Patch"
 
-# Everything before the patch: `cd` with a literal directory, or assignments of variables, and
-# the call with a here document. Expansions such as `$HOME` are left to the shell.
+# Everything before the patch: `cd` with a literal directory, or variable assignments, and the call
+# with a here document. Expansions such as `$HOME` are left to the shell.
 _HEAD = re.compile(
     r"""
     \s*
@@ -44,18 +44,18 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PatchCommand:
-    """Call of `apply_patch`."""
+    """A call to `apply_patch`."""
 
     patch: str
     """Text of the patch."""
     workdir: str | None = None
-    """Directory of the `cd` before it."""
+    """Directory of a preceding `cd`."""
     bare: bool = False
-    """True for a patch without a call; if it is valid, the model gets `BARE_PATCH`."""
+    """True for a patch without a call; if the patch is valid, the model gets `BARE_PATCH`."""
 
 
 def find_patch(argv: Sequence[str]) -> PatchCommand | None:
-    """Return the patch that a command applies, or None for a command to run."""
+    """Return the patch that a command applies, or None if the command has to run."""
     if len(argv) == 2 and argv[0] in _NAMES:
         return PatchCommand(argv[1])
     script: str | None = None
@@ -77,13 +77,13 @@ def _here_document(script: str) -> PatchCommand | None:
     if head is None:
         return None
     lines = script[head.end() :].split("\n")
-    # `<<-` strips leading tabs, also those of the patch.
+    # `<<-` strips leading tabs, including those of the patch.
     if head["dash"]:
         lines = [line.lstrip("\t") for line in lines]
     try:
         end = lines.index(head["mark"])
     except ValueError:
-        # Without an end mark, a shell warns and takes all lines.
+        # Without an end mark, a shell prints a warning and uses all lines.
         end = len(lines)
     # Another command follows, so the script has to run as a whole.
     if any(line.strip() for line in lines[end + 1 :]):

@@ -6,11 +6,11 @@ __all__ = ["InvalidPatch", "PatchError", "PatchFailed", "PatchMismatch"]
 
 
 class PatchError(HoldfastError):
-    """A patch was not applied; models know the text."""
+    """A patch was not applied; models know the error texts."""
 
 
 class InvalidPatch(PatchError):
-    """A text is not an accepted patch; `line` counts from 1, or is None."""
+    """A text is not a valid patch; `line` counts from 1, or None if unknown."""
 
     def __init__(self, detail: str, *, line: int | None = None) -> None:
         where = "Invalid patch" if line is None else f"Invalid patch hunk on line {line}"
@@ -20,22 +20,22 @@ class InvalidPatch(PatchError):
 
 
 class PatchMismatch(PatchError):
-    """A patch does not fit the files as they are. Nothing was written."""
+    """A patch does not match the current files. Nothing was written."""
 
 
 class PatchFailed(PatchError):
     """
     A file could not be written or removed.
 
-    The files before it are restored. `left` names the files for which that failed, or whose
-    state is unknown because the connection was lost. It is empty almost always.
+    Files changed before it were restored. `left` names those for which that failed, or whose state
+    is unknown because the connection was lost. It is almost always empty.
     """
 
     def __init__(
         self, message: str, *, path: str | None = None, left: tuple[str, ...] = ()
     ) -> None:
-        # For people: such files have to be repaired by hand.
+        # For the user, who has to repair these files manually.
         if left:
-            message = f"{message}\nThese files could not be put back: {', '.join(left)}"
+            message = f"{message}\nThese files could not be restored: {', '.join(left)}"
         super().__init__(message, path=path)
         self.left = left

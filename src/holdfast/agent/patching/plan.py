@@ -1,9 +1,9 @@
 """
-Plans the changes of a patch, without making them.
+Plans the changes of a patch without making them.
 
 Every file is read and every chunk is located before the first write. Later parts of a patch see
-the changes of earlier ones. Two paths of one file, by a link, count as one file. So a file that
-is moved onto itself is not lost.
+the changes of earlier ones. Two paths to one file, through a link, count as one file, so that a
+file moved onto itself is not lost.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ __all__ = [
 ]
 
 LARGEST_FILE = 32 << 20
-"""Bytes of a file that is updated or removed."""
+"""Most bytes of a file to update or remove."""
 
 LARGEST_TOTAL = 256 << 20
-"""Bytes of all files of one patch in memory, before and after."""
+"""Most bytes in memory for all files of one patch, before and after."""
 
-# Size above which the chunks of a file are searched in a thread.
+# Size above which chunks are located in a thread.
 _LONG = 1 << 16
 
-# Bytes that a chunk counts for this size: each takes a search.
+# Bytes that each chunk adds to this size, since it takes a search.
 _CHUNK_COST = 100
 
 _MISSING = system_text(errno.ENOENT)
@@ -61,31 +61,31 @@ ChangeKind = Literal["add", "update", "delete"]
 
 Rules = Literal["tool", "program"]
 """
-Accepted patches: those of the tool, or those of the program `apply_patch`.
+Which patches are accepted: those of the tool, or those of the program `apply_patch`.
 
-The tool requires that each file is named once, and that removed files are UTF-8.
+The tool requires that a patch names each file only once, and that removed files are UTF-8.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """Change of one file that a patch names."""
+    """The change of one file named in a patch."""
 
     kind: ChangeKind
     name: str
-    """Path as written in the patch; of a moved file, the new one."""
+    """Path as written in the patch; for a moved file, the new one."""
     path: PathUri
-    """File that is added, changed or removed."""
+    """File to add, change or remove."""
     move_to: PathUri | None = None
     """New path of a moved file."""
     hunk: Hunk
     """The part of the patch."""
     real: PathUri
-    """Real path of the file that is written, or of the entry that is removed."""
+    """Real path of the file to write, or of the entry to remove."""
     replaces: bool = False
-    """True if another file is lost: the one at an added path, or where a file is moved to."""
+    """True if another file is replaced: at the path of an added file, or at a move's new path."""
     touches: tuple[PathUri, ...]
-    """All paths that are written or removed: as written in the patch, and real ones."""
+    """All paths to write or remove: as written in the patch, and real paths."""
     old: bytes | None = None
     """Content before; None for a new file."""
     new: str | None = None
@@ -94,28 +94,28 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWrite:
-    """File to write."""
+    """A file to write."""
 
     name: str
     """Absolute path for messages."""
     real: PathUri
-    """Real path: a link that appears later is not followed."""
+    """Real path, so that a link that appears later is not followed."""
     data: bytes
     """New content."""
     before: bytes | None
     """Content before; None for a new file."""
-    new_folders: tuple[PathUri, ...] = ()
-    """Missing directories above it, parents first."""
+    missing_directories: tuple[PathUri, ...] = ()
+    """Missing parent directories, outermost first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRemoval:
-    """File or link to remove."""
+    """A file or link to remove."""
 
     name: str
     """Absolute path for messages."""
     real: PathUri
-    """Path with the real path of its directory; a link itself is not resolved."""
+    """Path with its directory resolved; a link itself is not resolved."""
     before: bytes | None
     """Content before; None for a link, which cannot be restored."""
 
@@ -125,16 +125,16 @@ class PatchPlan:
     """Changes, writes and removals of a patch."""
 
     changes: tuple[FileChange, ...]
-    """One change for each part of the patch, in its order."""
+    """One change for each part of the patch, in order."""
     writes: tuple[PlannedWrite, ...]
     removals: tuple[PlannedRemoval, ...]
 
     @property
     def touched(self) -> tuple[PathUri, ...]:
         """
-        Paths that are written or removed, each once.
+        Paths to write or remove, without duplicates.
 
-        A path with a link is listed twice: as written in the patch, and as a real path.
+        A path through a link is listed twice: as written in the patch, and as a real path.
         """
         return tuple(dict.fromkeys(path for change in self.changes for path in change.touches))
 
@@ -148,16 +148,16 @@ async def make_plan(
     rules: Rules,
 ) -> PatchPlan:
     """
-    Return the plan of a patch for the files as they are now.
+    Return the plan of a patch for the current files.
 
     Raises:
-        InvalidPatch: The patch names an impossible path, or one file twice against the rules.
-        PatchMismatch: The patch does not fit the files.
+        InvalidPatch: The patch names an impossible path, or a file twice against the rules.
+        PatchMismatch: The patch does not match the files.
         PatchFailed: A file cannot be written at its path.
     """
     maker = _PlanMaker(files, cwd, sandbox, rules)
     hunks = [(hunk, maker.locate(hunk.path)) for hunk in patch.hunks]
-    # Before any file is read: the answer depends on the patch alone.
+    # Before any file is read: the answer only depends on the patch.
     if rules == "tool":
         _refuse_repeated([path for _, path in hunks])
     for hunk, path in hunks:
@@ -174,23 +174,23 @@ def _refuse_repeated(paths: Sequence[PathUri]) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason of a failed file operation, in the words of the server."""
+    """Return the server's reason for a failed file operation."""
     cause = error.__cause__
     return cause.message if isinstance(cause, RemoteError) else str(error)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Spot:
-    """State of a path of the patch on disk."""
+class _DiskPath:
+    """The state on disk of a path in the patch."""
 
     path: PathUri
     real: PathUri
-    """Real path of the file, or the one that a missing file would have."""
+    """Real path of the file, or the one a missing file would have."""
     entry: PathUri
-    """Path with the real path of its directory; a link itself is not resolved."""
+    """Path with its directory resolved; a link itself is not resolved."""
     found: FileMetadata | None
     """Metadata; None for a missing file."""
-    new_folders: tuple[PathUri, ...] = ()
+    missing_directories: tuple[PathUri, ...] = ()
     before: bytes | None = None
 
     @property
@@ -203,7 +203,7 @@ class _NotText(Exception):
 
 
 class _PlanMaker:
-    """Reads the files of a patch, and collects their new contents."""
+    """Reads the files of a patch and collects their new contents."""
 
     def __init__(
         self, files: FileSystem, cwd: PathUri, sandbox: SandboxContext | None, rules: Rules
@@ -212,12 +212,12 @@ class _PlanMaker:
         self._cwd = cwd
         self._sandbox = sandbox
         self._rules = rules
-        self._spots: dict[PathUri, _Spot] = {}
+        self._disk_paths: dict[PathUri, _DiskPath] = {}
         # New contents by real path; None for removed files.
         self._contents: dict[PathUri, bytes | None] = {}
-        self._owners: dict[PathUri, _Spot] = {}
-        # Removed links, by their entry.
-        self._links: dict[PathUri, _Spot] = {}
+        self._owners: dict[PathUri, _DiskPath] = {}
+        # Removed links by entry.
+        self._links: dict[PathUri, _DiskPath] = {}
         self._directories: dict[str, tuple[str, list[str]]] = {}
         self._changes: list[FileChange] = []
         self._total = 0
@@ -227,37 +227,37 @@ class _PlanMaker:
         Return the absolute path of a name in the patch.
 
         Raises:
-            PatchMismatch: No file can have that name.
+            PatchMismatch: The name is not possible for a file.
         """
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise PatchMismatch(f"the path {name!r} has half a surrogate pair") from None
+            raise PatchMismatch(f"the path {name!r} has a lone surrogate") from None
         if "\0" in name:
             raise PatchMismatch(f"'{name}' is invalid on 'linux'")
         return PathUri.from_path(posixpath.join(self._cwd.native, name))
 
     def finish(self) -> PatchPlan:
-        """Return the plan, with one write or removal per file."""
+        """Return the plan with one write or removal per file."""
         writes: list[PlannedWrite] = []
         removals: list[PlannedRemoval] = []
         for real, data in self._contents.items():
-            spot = self._owners[real]
-            name = spot.path.native
+            disk_path = self._owners[real]
+            name = disk_path.path.native
             if data is not None:
                 writes.append(
                     PlannedWrite(
                         name=name,
                         real=real,
                         data=data,
-                        before=spot.before,
-                        new_folders=spot.new_folders,
+                        before=disk_path.before,
+                        missing_directories=disk_path.missing_directories,
                     )
                 )
-            elif spot.found is not None:
-                removals.append(PlannedRemoval(name=name, real=real, before=spot.before))
-        for entry, spot in self._links.items():
-            removals.append(PlannedRemoval(name=spot.path.native, real=entry, before=None))
+            elif disk_path.found is not None:
+                removals.append(PlannedRemoval(name=name, real=real, before=disk_path.before))
+        for entry, disk_path in self._links.items():
+            removals.append(PlannedRemoval(name=disk_path.path.native, real=entry, before=None))
         return PatchPlan(
             changes=tuple(self._changes), writes=tuple(writes), removals=tuple(removals)
         )
@@ -282,12 +282,12 @@ class _PlanMaker:
             if self._rules == "tool":
                 _decoded(source)
         except (HoldfastError, _NotText) as error:
-            # The tool and the program have different texts for the same error.
+            # The tool and the program use different texts for the same error.
             text = f"Failed to read {path.native}: {reason_of(error)}"
             if self._rules == "program":
                 text = f"Failed to delete file {path.native}"
             raise PatchMismatch(text, path=path.native) from error
-        self._take_away(self._spots[path])
+        self._plan_removal(self._disk_paths[path])
         self._note("delete", hunk, path, old=source, new=None)
 
     async def _update(self, hunk: UpdateFile, path: PathUri) -> None:
@@ -306,11 +306,11 @@ class _PlanMaker:
             return
         target = self.locate(hunk.move_to)
         lost = await self._write(target, new)
-        spot = self._spots[path]
-        # A file that is moved onto itself, perhaps by a link, must not be removed.
-        same = spot.real == self._spots[target].real
-        if spot.is_link or not same:
-            self._take_away(spot)
+        disk_path = self._disk_paths[path]
+        # A file moved onto itself, perhaps through a link, must not be removed.
+        same = disk_path.real == self._disk_paths[target].real
+        if disk_path.is_link or not same:
+            self._plan_removal(disk_path)
         replaces = lost is not None and not same
         self._note("update", hunk, path, move_to=target, old=source, new=new, replaces=replaces)
 
@@ -318,7 +318,7 @@ class _PlanMaker:
         try:
             if len(old) + _CHUNK_COST * len(chunks) < _LONG:
                 return updated_text(old, chunks)
-            # In a thread, so that the event loop stays free.
+            # In a thread, to not block the event loop.
             return await asyncio.to_thread(updated_text, old, chunks)
         except ChunkNotFound as error:
             if error.context is not None:
@@ -343,9 +343,9 @@ class _PlanMaker:
         move_to: PathUri | None = None,
         replaces: bool = False,
     ) -> None:
-        # A removal takes the link away, a write follows it.
-        gone = None if new is not None and move_to is None else self._spots[path].entry
-        written = None if new is None else self._spots[move_to or path].real
+        # A removal removes a link itself; a write follows it.
+        gone = None if new is not None and move_to is None else self._disk_paths[path].entry
+        written = None if new is None else self._disk_paths[move_to or path].real
         touches = (path, gone, move_to, written)
         real = written or gone
         assert real is not None, "a change writes or removes"
@@ -365,7 +365,7 @@ class _PlanMaker:
             )
         )
 
-    # -- files, as the patch has left them so far
+    # -- files with the changes planned so far
 
     async def _read(self, path: PathUri) -> bytes:
         """
@@ -374,100 +374,100 @@ class _PlanMaker:
         Raises:
             HoldfastError: It cannot be read, or the patch has removed it.
         """
-        spot = await self._look(path)
-        if spot.entry not in self._links:
-            if self._rules == "tool" and spot.found is None:
-                # The tool checks the disk only, not earlier parts of the patch.
+        disk_path = await self._look(path)
+        if disk_path.entry not in self._links:
+            if self._rules == "tool" and disk_path.found is None:
+                # The tool only checks the disk, not earlier parts of the patch.
                 raise NotFound(_MISSING)
-            if spot.real not in self._contents and spot.found is not None:
-                await self._load(spot)
+            if disk_path.real not in self._contents and disk_path.found is not None:
+                await self._load(disk_path)
                 # `_load` has set it.
-                assert spot.before is not None
-                return spot.before
-            content = self._contents.get(spot.real)
+                assert disk_path.before is not None
+                return disk_path.before
+            content = self._contents.get(disk_path.real)
             if content is not None:
                 return content
         raise NotFound(_MISSING)
 
     async def _write(self, path: PathUri, text: str) -> bytes | None:
         """
-        Store the new content of a file, and return the one before.
+        Store the new content of a file and return the previous one.
 
         Raises:
-            PatchFailed: No file can be written at the path.
+            PatchFailed: The file cannot be written at that path.
         """
         failure = f"Failed to write file {path.native}"
         try:
-            spot = await self._look(path)
-        # The path is below a file, too long, or a loop of links.
+            disk_path = await self._look(path)
+        # The path is below a file, too long, or in a loop of links.
         except Refused as error:
             raise PatchFailed(failure, path=path.native) from error
-        if spot.found is not None and not spot.found.is_file:
+        if disk_path.found is not None and not disk_path.found.is_file:
             raise PatchFailed(failure, path=path.native)
-        if spot.found is None and await self._is_broken_link(spot):
-            raise PatchFailed(f"{failure}: it is a link that leads nowhere", path=path.native)
-        # The order of removal and write could not be kept: links are removed last.
-        if spot.entry in self._links:
+        if disk_path.found is None and await self._is_broken_link(disk_path):
+            raise PatchFailed(f"{failure}: it is a dangling link", path=path.native)
+        # Links are removed last, so the write would precede the removal.
+        if disk_path.entry in self._links:
             raise PatchFailed(f"{failure}: the patch removes this link", path=path.native)
-        if spot.real in self._contents:
-            before = self._contents[spot.real]
+        if disk_path.real in self._contents:
+            before = self._contents[disk_path.real]
         else:
-            if spot.found is not None:
+            if disk_path.found is not None:
                 try:
-                    await self._load(spot)
+                    await self._load(disk_path)
                 except HoldfastError as error:
                     raise PatchFailed(failure, path=path.native) from error
-            before = spot.before
-            self._owners[spot.real] = spot
-        # A patch may contain half a surrogate pair, which JSON allows.
+            before = disk_path.before
+            self._owners[disk_path.real] = disk_path
+        # A patch may contain a lone surrogate, which JSON allows.
         data = text.encode(errors="surrogatepass")
         self._count(len(data))
-        self._contents[spot.real] = data
+        self._contents[disk_path.real] = data
         return before
 
-    def _take_away(self, spot: _Spot) -> None:
-        if spot.is_link:
-            self._links[spot.entry] = spot
+    def _plan_removal(self, disk_path: _DiskPath) -> None:
+        if disk_path.is_link:
+            self._links[disk_path.entry] = disk_path
             return
-        # The first path of a file knows its content before the patch.
-        self._owners.setdefault(spot.real, spot)
-        self._contents[spot.real] = None
+        # The first path of a file has the content before the patch.
+        self._owners.setdefault(disk_path.real, disk_path)
+        self._contents[disk_path.real] = None
 
-    async def _load(self, spot: _Spot) -> None:
+    async def _load(self, disk_path: _DiskPath) -> None:
         """Read a file from disk, unless it has been read."""
-        if spot.before is not None:
+        if disk_path.before is not None:
             return
         # Callers have checked that the file exists.
-        assert spot.found is not None
-        # By the metadata, before the content takes memory and time on the connection.
-        if spot.found.is_file and spot.found.size > LARGEST_FILE:
+        assert disk_path.found is not None
+        # Check the metadata before the content takes memory and time on the connection.
+        if disk_path.found.is_file and disk_path.found.size > LARGEST_FILE:
             raise PatchMismatch(
-                f"it has {spot.found.size} bytes, the most are {LARGEST_FILE}",
-                path=spot.path.native,
+                f"it has {disk_path.found.size} bytes, the limit is {LARGEST_FILE}",
+                path=disk_path.path.native,
             )
-        data = await self._files.read_file(ReadFileParams(spot.path, sandbox=self._sandbox))
+        data = await self._files.read_file(ReadFileParams(disk_path.path, sandbox=self._sandbox))
         self._count(len(data))
-        spot.before = data
+        disk_path.before = data
 
     def _count(self, size: int) -> None:
         self._total += size
         if self._total > LARGEST_TOTAL:
             raise PatchMismatch(
-                f"the files of the patch have more than {LARGEST_TOTAL} bytes together"
+                f"the files of the patch have more than {LARGEST_TOTAL} bytes in total"
             )
 
     # -- the disk
 
-    async def _look(self, path: PathUri) -> _Spot:
-        """Return the state of a path, which is looked up once."""
-        spot = self._spots.get(path)
-        if spot is None:
+    async def _look(self, path: PathUri) -> _DiskPath:
+        """Return the state of a path; each path is looked up once."""
+        disk_path = self._disk_paths.get(path)
+        if disk_path is None:
             found = await self._metadata(path)
-            folder, name = posixpath.split(path.native)
+            directory, name = posixpath.split(path.native)
             if found is None:
-                above, missing = await self._nearest(folder)
+                above, missing = await self._nearest(directory)
                 real = entry = PathUri.from_path(posixpath.join(above, *missing, name))
-                new_folders = tuple(
+                missing_directories = tuple(
                     PathUri.from_path(posixpath.join(above, *missing[: depth + 1]))
                     for depth in range(len(missing))
                 )
@@ -475,46 +475,52 @@ class _PlanMaker:
                 real = await self._files.canonicalize(
                     CanonicalizeParams(path, sandbox=self._sandbox)
                 )
-                entry, new_folders = real, ()
+                entry, missing_directories = real, ()
                 if found.is_symlink:
                     above_it = await self._files.canonicalize(
-                        CanonicalizeParams(PathUri.from_path(folder), sandbox=self._sandbox)
+                        CanonicalizeParams(PathUri.from_path(directory), sandbox=self._sandbox)
                     )
                     entry = PathUri.from_path(posixpath.join(above_it.native, name))
-            spot = _Spot(path=path, real=real, entry=entry, found=found, new_folders=new_folders)
-            self._spots[path] = spot
-        return spot
+            disk_path = _DiskPath(
+                path=path,
+                real=real,
+                entry=entry,
+                found=found,
+                missing_directories=missing_directories,
+            )
+            self._disk_paths[path] = disk_path
+        return disk_path
 
-    async def _is_broken_link(self, spot: _Spot) -> bool:
-        # In a missing directory there can be no link.
-        if spot.new_folders:
+    async def _is_broken_link(self, disk_path: _DiskPath) -> bool:
+        # A missing directory cannot contain a link.
+        if disk_path.missing_directories:
             return False
         try:
             await self._files.get_metadata(
-                GetMetadataParams(spot.entry, follow_symlinks=False, sandbox=self._sandbox)
+                GetMetadataParams(disk_path.entry, follow_symlinks=False, sandbox=self._sandbox)
             )
         except Refused:
             return False
         return True
 
-    async def _nearest(self, folder: str) -> tuple[str, list[str]]:
-        """Return the nearest existing directory above, and the missing names below it."""
-        # Cached: files of one patch are often in the same new directory.
-        found = self._directories.get(folder)
+    async def _nearest(self, directory: str) -> tuple[str, list[str]]:
+        """Return the nearest existing parent directory and the missing names below it."""
+        # Cached, since files of one patch are often in the same new directory.
+        found = self._directories.get(directory)
         if found is None:
-            found = self._directories[folder] = await self._find_nearest(folder)
+            found = self._directories[directory] = await self._find_nearest(directory)
         return found
 
-    async def _find_nearest(self, folder: str) -> tuple[str, list[str]]:
+    async def _find_nearest(self, directory: str) -> tuple[str, list[str]]:
         missing: list[str] = []
         while True:
-            uri = PathUri.from_path(folder)
-            if folder == "/" or await self._metadata(uri) is not None:
+            uri = PathUri.from_path(directory)
+            if directory == "/" or await self._metadata(uri) is not None:
                 real = await self._files.canonicalize(
                     CanonicalizeParams(uri, sandbox=self._sandbox)
                 )
                 return real.native, missing[::-1]
-            folder, name = posixpath.split(folder)
+            directory, name = posixpath.split(directory)
             missing.append(name)
 
     async def _metadata(self, path: PathUri) -> FileMetadata | None:

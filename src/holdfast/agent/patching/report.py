@@ -1,4 +1,4 @@
-"""Texts about a patch: the output of the program, and the result for a model."""
+"""Result texts of a patch: the output of the program, and the tool's answer to a model."""
 
 from collections.abc import Iterable
 
@@ -16,12 +16,12 @@ __all__ = [
 EMPTY_PATCH = "patch rejected: empty patch"
 PATCH_DECLINED = "patch rejected by user"
 
-# The order of the list, and the letters of `git status`.
+# In the order of the list, with the letters of `git status`.
 _LETTERS = (("add", "A"), ("update", "M"), ("delete", "D"))
 
 
 def summary_text(changes: Iterable[FileChange]) -> str:
-    """Return the list of changed files: first the added, then the changed, then the removed."""
+    """Return the list of changed files: added files first, then changed, then removed ones."""
     listed = tuple(changes)
     lines = [
         f"{letter} {change.name}\n"
@@ -33,13 +33,13 @@ def summary_text(changes: Iterable[FileChange]) -> str:
 
 
 def result_text(output: str, *, exit_code: int, seconds: float) -> str:
-    """Return the tool's result text for a patch that was tried."""
+    """Return the tool's result text for a patch that was attempted."""
     return f"Exit code: {exit_code}\nWall time: {round(seconds, 1):g} seconds\nOutput:\n{output}"
 
 
 def tool_error_text(error: PatchError, *, seconds: float = 0.0) -> str:
     """Return the tool's result text for a patch that was not applied."""
-    # The patch was tried, so the result looks like that of a program.
+    # The patch was attempted, so the result looks like a program's.
     if isinstance(error, PatchFailed):
         return result_text(f"{error}\n", exit_code=1, seconds=seconds)
     if isinstance(error, InvalidPatch):

@@ -1,5 +1,5 @@
 """
-Blanks of the patch format: the characters with the Unicode property `White_Space`.
+Blanks in the patch format: the characters with the Unicode property `White_Space`.
 
 Python's `str.strip` also removes U+001C to U+001F, which do not have that property.
 """
@@ -14,10 +14,10 @@ BLANKS = (
 
 
 def strip(text: str) -> str:
-    """Return a text without blanks at both ends."""
+    """Return a text without leading and trailing blanks."""
     return text.strip(BLANKS)
 
 
 def strip_end(text: str) -> str:
-    """Return a text without blanks at its end."""
+    """Return a text without trailing blanks."""
     return text.rstrip(BLANKS)

@@ -1,7 +1,7 @@
 """
 The tools `exec_command` and `write_stdin` for a model, on any environment.
 
-`UnifiedExec` is what a program makes; the other names are what it gives, takes and tells.
+A program creates a `UnifiedExec`; the other names are its options, results, events and errors.
 """
 
 from holdfast.agent.unified_exec.arguments.schemas import SchemaKind

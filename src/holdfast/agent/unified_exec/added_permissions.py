@@ -1,4 +1,4 @@
-"""Turns the additional permissions that a model asks for into absolute paths."""
+"""Resolves the additional permissions that a model requests to absolute paths."""
 
 import posixpath
 
@@ -28,19 +28,19 @@ async def added_permissions(
     sandbox: SandboxContext | None,
 ) -> AddedPermissions:
     """
-    Return what a call asks for, with absolute paths.
+    Return the permissions that a call requests, with absolute paths.
 
-    If the profile denies paths, links are resolved where the command runs: neither a link to
-    a denied path nor the target of a denied link may be added.
+    If the profile denies paths, links are resolved in the command's environment: neither a link
+    to a denied path nor the target of a denied link may be added.
 
     Raises:
-        CallRefused: A path makes no sense, or is denied.
+        CallRefused: A path is invalid or denied.
     """
     try:
-        folder = cwd.native
+        directory = cwd.native
     except ForeignPathUri as error:
         raise CallRefused(str(error)) from error
-    paths = _PathResolver(environment, folder)
+    paths = _PathResolver(environment, directory)
     if denies_paths(sandbox):
         await paths.deny(sandbox)
     files = requested.file_system
@@ -54,15 +54,15 @@ async def added_permissions(
 
 
 class _PathResolver:
-    """The paths of one request, in the environment where the command runs."""
+    """Resolves the paths of one request in the command's environment."""
 
-    def __init__(self, environment: Environment, folder: str) -> None:
+    def __init__(self, environment: Environment, directory: str) -> None:
         self._environment = environment
-        self._folder = folder
+        self._directory = directory
         self._denied: tuple[str, ...] | None = None
 
     async def deny(self, sandbox: SandboxContext | None) -> None:
-        """Refuse paths that a profile denies, also by another name."""
+        """Refuse paths that the profile denies, including through links."""
         try:
             paths = denied_paths(sandbox)
         except InvalidParams as error:
@@ -71,7 +71,7 @@ class _PathResolver:
         self._denied = (*paths, *(path for path in resolved if path is not None))
 
     async def absolute(self, paths: tuple[str, ...] | None) -> tuple[str, ...]:
-        """Return paths as absolute ones."""
+        """Return the paths as absolute paths."""
         return tuple([await self._absolute(path) for path in paths or ()])
 
     async def entry(self, given: dict[str, object]) -> FileEntry:
@@ -88,14 +88,14 @@ class _PathResolver:
     async def _absolute(self, path: str) -> str:
         if not path or "\0" in path:
             raise CallRefused(f"additional_permissions: {path!r} is no path")
-        text = posixpath.normpath(posixpath.join(self._folder, path))
+        text = posixpath.normpath(posixpath.join(self._directory, path))
         if self._denied is None:
             return text
         try:
             refuse_below(text, self._denied)
             real = await self._resolved(text)
             if real is None:
-                # A missing path may be a dangling link that later leads to a denied path.
+                # A missing path may be a dangling link that could later lead to a denied path.
                 raise InvalidParams(f"`{text}` is missing, and the permission profile denies paths")
             refuse_below(real, self._denied)
         except InvalidParams as error:
@@ -103,7 +103,7 @@ class _PathResolver:
         return real
 
     async def _resolved(self, path: str) -> str | None:
-        """Return a path without links, or None if there is no such file."""
+        """Return a path with links resolved, or None if it does not exist."""
         try:
             found = await self._environment.filesystem.canonicalize(
                 CanonicalizeParams(PathUri.from_path(path))

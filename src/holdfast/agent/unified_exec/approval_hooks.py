@@ -1,8 +1,7 @@
 """
-Approvals as hooks of the tools: they decide about every start, every denial and some input.
+Approvals as hooks of the tools, which decide about every start and denial, and some input.
 
-Other hooks keep working and see a command before the decision. If they change it afterwards, it
-is refused.
+Other hooks still run, before the decision. A command that they change afterwards is refused.
 """
 
 import os
@@ -59,12 +58,12 @@ from holdfast.wire.protocol.sandbox import SandboxContext
 
 __all__ = ["ApprovalHooks"]
 
-# Characters of the output that a question after a denial shows: the last ones.
+# Most characters at the end of the output to show in a question after a denial.
 _SHOWN_OUTPUT = 16_384
 
 
 class ApprovalHooks(Hooks):
-    """Hooks that decide over the commands of one set of tools."""
+    """Hooks that decide about the commands of one set of tools."""
 
     def __init__(
         self,
@@ -75,19 +74,19 @@ class ApprovalHooks(Hooks):
     ) -> None:
         """
         Args:
-            approvals: The choices.
-            paused: Stops the clocks of calls while somebody is asked.
+            approvals: The configuration.
+            paused: Stops the clocks of calls while an approver is asked.
             inner: Other hooks of the tools.
         """
         self.flow = ApprovalFlow(approvals, paused=paused)
         self._inner = inner
-        # With a window as long as the grace, nothing is asked about later.
+        # With a window no longer than the grace, later denials are not asked about.
         window = approvals.retry_window
         self.late_denials = window is None or window > GRACE
 
     async def before_start(self, request: StartRequest) -> StartRequest:
-        """Return the command with the sandbox that was decided on."""
-        # First the other hooks: the decision is about what would really run.
+        """Return the command with the approved sandbox."""
+        # The other hooks go first: the decision is about what would actually run.
         request = await self._inner.before_start(request)
         began = time.monotonic()
         arguments = request.arguments
@@ -109,8 +108,8 @@ class ApprovalHooks(Hooks):
         try:
             clearance = await self.flow.admit(wanted)
         except CommandRefused as error:
-            # Listeners are told of a command that a person declined, not of one that a rule
-            # forbids.
+            # Listeners are notified of a command that a person declined, but not of one that a
+            # rule forbids.
             declined = isinstance(error, CommandDeclined)
             raise CreateProcess(rejected_text(str(error)), declined=declined) from error
         except EscalationRefused as error:
@@ -120,7 +119,7 @@ class ApprovalHooks(Hooks):
         return _cleared(request, clearance)
 
     async def before_patch(self, request: PatchRequest) -> PatchSandboxes:
-        """Ask about a patch that writes what its sandbox does not let be written."""
+        """Ask about a patch that writes files its sandbox would deny."""
         inner = await self._inner.before_patch(request)
         sandbox = inner.usual if isinstance(inner, PatchSandboxes) else inner
         began = time.monotonic()
@@ -155,14 +154,14 @@ class ApprovalHooks(Hooks):
             raise _interrupted(began) from error
 
     async def after_denial(self, denied: DeniedAttempt) -> StartRequest | None:
-        """Return the command without its sandbox if somebody lets it run again."""
+        """Return the command without its sandbox if an approver permits a second attempt."""
         request, verdict = denied.request, denied.verdict
         if request.clearance is None:
             return await self._inner.after_denial(denied)
         began = time.monotonic()
         run = DeniedRun(
             what=str(verdict.denial),
-            # The end, since errors are there.
+            # The end, where errors usually are.
             output=denied.message[-_SHOWN_OUTPUT:],
             exit_code=verdict.exit_code,
             network_attempts=tuple(map(str, verdict.network_attempts)),
@@ -172,15 +171,15 @@ class ApprovalHooks(Hooks):
         except CallCancelled as error:
             raise _interrupted(began) from error
         if clearance is None:
-            # A replacement that other hooks return is only started if it was cleared.
+            # A replacement from other hooks is only started if it was cleared.
             return await self._inner.after_denial(denied)
         return _cleared(request, clearance)
 
     async def before_input(self, request: InputRequest) -> None:
-        """Ask about input for a terminal outside of the sandbox."""
+        """Ask about input for a terminal outside the sandbox."""
         await self._inner.before_input(request)
         started = request.started
-        # Pipes take no input. An interrupt of a command on pipes is a signal.
+        # A command on pipes takes no input; its interrupt is a signal.
         if not started.left_sandbox or not started.tty:
             return
         began = time.monotonic()
@@ -210,11 +209,11 @@ class ApprovalHooks(Hooks):
         reason: str | None,
     ) -> tuple[AddedPermissions, GrantScope]:
         """
-        Ask for permissions that later commands are to have.
+        Ask for permissions for later commands.
 
         Raises:
-            CallRefused: It may not be asked for.
-            CallInterrupted: Somebody was asked and cancelled the call.
+            CallRefused: The request is not allowed.
+            CallInterrupted: The approver cancelled the call.
         """
         began = time.monotonic()
         try:
@@ -232,7 +231,7 @@ class ApprovalHooks(Hooks):
             raise _interrupted(began) from error
 
     async def attempt_begins(self, request: StartRequest) -> Attempt:
-        """Check that what is about to start is what was decided about."""
+        """Check that the command about to start is the one decided about."""
         attempt = await self._inner.attempt_begins(request)
         try:
             self._verify(attempt.request)
@@ -257,19 +256,19 @@ class ApprovalHooks(Hooks):
             raise CreateProcess(rejected_text(str(error))) from error
 
     def attempt_ended(self, attempt: Attempt) -> None:
-        """Tell the other hooks."""
+        """Notify the other hooks."""
         self._inner.attempt_ended(attempt)
 
 
 def _variables(request: StartRequest) -> Mapping[str, str] | None:
-    """Return the variables of a command on this machine, or None."""
+    """Return the variables of a local command, or None."""
     if not request.is_local:
         return None
     return child_environment(request.env, POLICY, None, os.environ)
 
 
 def _cleared(request: StartRequest, clearance: Clearance) -> StartRequest:
-    """Return a command as it was permitted to start."""
+    """Return a command with the decision applied."""
     program = clearance.program
     return replace(
         request,
@@ -282,7 +281,7 @@ def _cleared(request: StartRequest, clearance: Clearance) -> StartRequest:
 
 
 async def _real_access(request: PatchRequest, access: WriteAccess) -> WriteAccess:
-    """Return what may be written, also by the paths with links resolved: those are compared."""
+    """Return the access with resolved paths added, since the paths of a patch are resolved."""
     same = []
     for path, allowed in access.rules or ():
         if allowed != "write":
@@ -298,7 +297,7 @@ async def _real_access(request: PatchRequest, access: WriteAccess) -> WriteAcces
 
 
 def _beyond(plan: PatchPlan, access: WriteAccess) -> frozenset[PathUri]:
-    """Return the real paths of a patch that its sandbox does not let be written."""
+    """Return the real paths of a patch that its sandbox would deny."""
     paths = [write.real for write in plan.writes] + [removal.real for removal in plan.removals]
     return frozenset(path for path in paths if not access.may_write(path.native))
 
@@ -322,5 +321,5 @@ def _patched_files(plan: PatchPlan, access: WriteAccess) -> tuple[PatchedFile, .
 
 
 def _interrupted(began: float) -> CallInterrupted:
-    """Return the error of a command whose question was cancelled."""
+    """Return the error of a command whose approval request was cancelled."""
     return CallInterrupted(aborted_exec_text(time.monotonic() - began))

@@ -1,7 +1,7 @@
 """
-Hooks around the commands of a model: before a start, after a denial, around its network.
+Hooks around the commands of a model: before starts, after denials, around network access.
 
-Approvals and network policies plug in here. The defaults allow everything and ask nobody.
+Approvals and network policies plug in here. The defaults allow everything without asking.
 """
 
 import logging
@@ -15,7 +15,7 @@ from holdfast.events import Verdict
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.sandbox import SandboxContext
 
-# Only tools with approvals or patches load these modules.
+# Only loaded for tools with approvals or patches.
 if TYPE_CHECKING:
     from holdfast.agent.approvals.permissions import AddedPermissions
     from holdfast.agent.approvals.start_permission import Clearance
@@ -40,51 +40,51 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRequest:
-    """A command that is about to be started."""
+    """A command that is about to start."""
 
     call_id: str
     session_id: int
     environment_id: str
     script: str
-    """The text the model gave."""
+    """The script as the model wrote it."""
     argv: tuple[str, ...]
     cwd: PathUri
     tty: bool
     env: dict[str, str]
-    """Variables besides those it inherits."""
+    """Variables in addition to inherited ones."""
     sandbox: SandboxContext | None
-    """Its sandbox; None for none."""
+    """Its sandbox; None for no sandbox."""
     arguments: ExecArguments
-    """All arguments of the model, with its reasons and requested permissions."""
+    """All arguments of the model, including its justification and requested permissions."""
     shell: str | None = None
-    """The path of the environment's own shell."""
+    """The path of the environment's default shell."""
     arg0: str | None = None
-    """The name that the program sees itself called by; None for `argv[0]`."""
+    """The name that the program receives as its own; None for `argv[0]`."""
     is_local: bool = False
-    """True if it runs on this machine, as a child of this process."""
+    """True if it runs on this machine as a child of this process."""
     added: "AddedPermissions | None" = None
-    """The additional permissions it asks for, with absolute paths."""
+    """The requested additional permissions, with absolute paths."""
     cwd_missing: bool = False
-    """True if it has a terminal and its directory does not exist: it runs in the home directory."""
+    """True if it runs in the home directory, since it has a terminal and its own is missing."""
     clearance: "Clearance | None" = field(default=None, repr=False)
     """The decision of approvals; None without approvals."""
 
     @property
     def left_sandbox(self) -> bool:
-        """True if it runs outside of the sandbox that holds for other commands."""
+        """True if it runs outside the sandbox of other commands."""
         return self.clearance is not None and self.clearance.left_sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeniedAttempt:
-    """A command that ended in its first call, and whose sandbox seems to be the cause."""
+    """A command that ended during its first call, probably because its sandbox denied an access."""
 
     request: StartRequest
     verdict: Verdict
     message: str
-    """Its output, or its exit code if it wrote nothing."""
+    """Its output, or its exit code if there was no output."""
     seconds: float = 0.0
-    """The time from its start to its end; 0 if it ended in the grace after the start."""
+    """Seconds from its start to its end; 0 if it ended within the grace after the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,81 +92,80 @@ class InputRequest:
     """Input that is about to be sent to a command."""
 
     call_id: str
-    """The id of the `write_stdin`."""
+    """The id of the `write_stdin` call."""
     chars: str
     """Not empty."""
     started: StartRequest
-    """The command, as it was started."""
+    """The command as it was started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchRequest:
-    """A patch that fits its files and is about to be written, in place of a command."""
+    """A patch that matches its files and is about to be applied instead of running a command."""
 
     command: StartRequest
-    """The command that it was given as."""
+    """The command that contained it."""
     text: str
     """The patch."""
     plan: "PatchPlan"
-    """The changes that it makes."""
+    """Its changes."""
     cwd: PathUri
-    """The directory that its relative paths start from."""
+    """The directory for relative paths."""
     files: FileSystem
-    """The file system that has the files."""
+    """The file system with the files."""
     tmpdir: str | None = None
-    """The directory for temporary files there, if known."""
+    """The directory for temporary files in that environment, if known."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Attempt:
-    """One start of a command, from before its start to the end of everything about it."""
+    """One start of a command, from before the start until the session is released."""
 
     request: StartRequest
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables to add for this start only, such as those of a proxy of its own."""
+    """Variables to add for this start only, such as those for a separate proxy."""
     fail: Callable[[str], None] = field(default=lambda reason: None)
     """
-    Set by the tools once it runs: kills the command and gives a reason.
+    Function to kill the command for a reason. The tools set it once the command runs.
 
-    The call in progress, or the next one, fails with that text.
+    The call in progress, or else the next one, fails with that reason.
     """
 
 
 class Hooks:
     """
-    Overridden by those who decide over commands. The methods may refuse.
+    Base class for policies about commands. The methods may refuse.
 
-    For every attempt that was begun, `attempt_ended` is called exactly once, however it
-    ends: exit, failed start, prune, terminate, cancel, close.
+    For each attempt that began, `attempt_ended` is called exactly once, however it ends: by exit,
+    failed start, pruning, termination, cancellation or close.
     """
 
     late_denials: bool = False
     """
-    True: `after_denial` is asked about all denials before the first call has answered.
+    If True, `after_denial` is called for all denials during the first call.
 
-    Otherwise only about those in the 150 ms after the start.
+    Otherwise only for those within 150 ms after the start.
     """
 
     async def before_start(self, request: StartRequest) -> StartRequest:
         """
-        Return the command as it may be started, for instance with another sandbox.
+        Return the command to start, for instance with a different sandbox.
 
         Raises:
-            CreateProcess: It may not; see `rejected_text`.
+            CreateProcess: The command is refused; see `rejected_text`.
         """
         return request
 
     async def before_patch(self, request: PatchRequest) -> "AnyPatchSandbox":
         """
-        Return the sandbox in which a patch may be written, or None for no sandbox.
+        Return the sandbox for writing a patch, or None for no sandbox.
 
-        A patch that may change only some files outside the sandbox has `PatchSandboxes`.
+        Return `PatchSandboxes` to allow only certain files outside the sandbox.
 
-        Unless this is overridden, `before_start` decides: who refuses a command refuses the
-        patch that it is.
+        By default `before_start` decides: refusing a command also refuses the patch in it.
 
         Raises:
-            CallRefused: It may not be written; the model reads the text.
+            CallRefused: The patch is refused; the model reads the text.
             CreateProcess: As for `before_start`.
         """
         return (await self.before_start(request.command)).sandbox
@@ -176,32 +175,32 @@ class Hooks:
         Return what to start instead, under the same id, or None to report the denial.
 
         Raises:
-            CreateProcess: Somebody was asked and said no; see `rejected_text`.
+            CreateProcess: The approver declined; see `rejected_text`.
         """
         return None
 
     async def before_input(self, request: InputRequest) -> None:
         """
-        Decide about input before it is sent; polls are not asked about.
+        Decide about input before it is sent. Not called for polls.
 
         Raises:
-            CallRefused: It may not be sent; the model reads the text.
+            CallRefused: The input is refused; the model reads the text.
         """
 
     async def attempt_begins(self, request: StartRequest) -> Attempt:
-        """Return what belongs to one start, for instance a network proxy of its own."""
+        """Return the resources for one start, for instance a separate network proxy."""
         return Attempt(request=request)
 
     def attempt_ended(self, attempt: Attempt) -> None:
-        """Let go of what `attempt_begins` made; must not wait, and what it raises is logged."""
+        """Release the resources of `attempt_begins`. Must not wait; exceptions are logged."""
 
 
 def checked_answer(answer: object, kind: type[A], method: str) -> A:
     """
-    Return what a hook has returned.
+    Return the answer of a hook, after checking its type.
 
     Raises:
-        TypeError: It is something else, such as None for a method without `return`.
+        TypeError: It is of another type, such as None if the method lacks a `return`.
     """
     if not isinstance(answer, kind):
         raise TypeError(f"the hook {method} returned {answer!r}, it must return {kind.__name__}")
@@ -209,7 +208,7 @@ def checked_answer(answer: object, kind: type[A], method: str) -> A:
 
 
 def end_attempt(hooks: Hooks, attempt: Attempt) -> None:
-    """Tell hooks of the end of an attempt; their failure must not stop the end of a session."""
+    """Notify the hooks of the end of an attempt, and log their exceptions."""
     try:
         hooks.attempt_ended(attempt)
     except Exception:

@@ -1,4 +1,4 @@
-"""Choices of the owner of the tools."""
+"""Options of the tools."""
 
 import math
 import uuid
@@ -14,27 +14,27 @@ from holdfast.environments.commands.arguments import as_names, as_variables
 from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import AnySandbox, as_profile
 
-# Only programs with approvals load this module.
+# Only loaded for programs with approvals.
 if TYPE_CHECKING:
     from holdfast.agent.approvals.approval_options import Approvals
 
 __all__ = ["LARGEST_IMAGE", "Background", "Options"]
 
 LARGEST_IMAGE = 3_750_000
-"""Bytes of an image: 5 MB in base64, the least that any of the large providers takes."""
+"""Most bytes of an image: 5 MB in base64, the lowest limit among large providers."""
 
 Background = Literal["end", "keep"]
-"""Treatment of processes that a command left in its process group."""
+"""Handling of processes that a command leaves in its process group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """
-    Options of `UnifiedExec`; with the defaults the tools are as models know them.
+    Options of `UnifiedExec`; with the defaults, the tools are those that models know.
 
     Raises:
-        InvalidParams: A value makes no sense; the text names its option.
-        TypeError: A value is of a wrong type.
+        InvalidParams: A value is invalid; the text names its option.
+        TypeError: A value has the wrong type.
     """
 
     sandbox: AnySandbox | None = None
@@ -42,49 +42,49 @@ class Options:
     limits: Limits | None = None
     """Resource limits of each command; needs a Holdfast server, or this machine."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables for all commands, besides those they inherit."""
+    """Variables for all commands, in addition to inherited ones."""
     unset: Sequence[str] = ()
-    """Names of variables that no command gets; needs a Holdfast server, or this machine."""
+    """Names of variables to remove; needs a Holdfast server, or this machine."""
     model_policy: TruncationPolicy = DEFAULT_MODEL_POLICY
-    """Limit on the output in one answer, whatever a call asks for."""
+    """Limit on the output in one answer, regardless of the call."""
     longest_poll: float = LONGEST_POLL
-    """Seconds an empty `write_stdin` may wait at most; never below 5."""
+    """Most seconds that an empty `write_stdin` may wait; at least 5."""
     longest_call: float | None = None
     """
-    Seconds that any call waits at most, whatever it asks for.
+    Most seconds that any call waits, regardless of its arguments.
 
-    They run on while somebody is asked about another call, when other clocks stand still.
+    This limit keeps running while an approver is asked about another call; other clocks stop.
     """
     allow_login_shell: bool = True
-    """False: commands run without login shell, and a call that wants one is refused."""
+    """If False, commands run without a login shell, and a call that requests one is refused."""
     background: Background = "end"
-    """Treatment of processes that a command left in its group, when its end is reported."""
+    """Handling of processes in a command's group when its end is reported."""
     shell_snapshot: bool = False
     """
-    Run the start files of a login shell once, and reuse what they set up.
+    Run the startup files of a login shell once, and reuse the result.
 
-    Needs a server that knows shell snapshots, or this machine.
+    Needs a server that supports shell snapshots, or this machine.
     """
     thread_id: str | None = None
-    """The id of the conversation, a UUID; made up unless given."""
+    """The id of the conversation, a UUID; random by default."""
     counted_ids: bool = False
     """Number the sessions 1000, 1001, … instead of at random, for tests."""
     extras: bool = False
     """Offer our own additions: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
     notes: bool = False
-    """Show notes in the text of results: what happened and what to do, in a sentence each."""
+    """Show notes in the text of results: sentences about what happened and what to do."""
     write_advice: str = "only the user can allow it"
-    """The end of a note on a denied file, where no call can ask for it."""
+    """The end of a note about a denied file if no call can request access."""
     view_image: bool = False
-    """Offer the tool `view_image`, for models that take images."""
+    """Offer the tool `view_image`, for models that accept images."""
     largest_image: int = LARGEST_IMAGE
-    """Bytes of an image that `view_image` shows."""
+    """Most bytes of an image for `view_image`."""
     patches: bool = True
-    """Apply a command that is an `apply_patch` call; False runs it like any other."""
+    """Apply commands that call `apply_patch`; if False, run them like any other."""
     pause_for_questions: bool = True
-    """Stop the clocks of all calls while somebody is asked; False: only the one that asks waits."""
+    """Stop the clocks of all calls while an approver is asked; if False, only the asking call's."""
     approvals: "Approvals | None" = None
-    """Decides which commands may run, and who is asked; None allows all of them."""
+    """Decides which commands may run and who is asked; None allows all commands."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -100,7 +100,7 @@ class Options:
             _check_type(name, getattr(self, name), bool)
         _check_type("limits", self.limits, Limits, None)
         if self.approvals is not None:
-            # Loaded on first use by its package.
+            # The package loads it on first use.
             _check_type("approvals", self.approvals, approvals_package.Approvals, None)
         _check_type("model_policy", self.model_policy, TruncationPolicy)
         policy = self.model_policy
@@ -114,7 +114,7 @@ class Options:
         if self.largest_image <= 0:
             raise InvalidParams(f"largest_image is {self.largest_image!r}, it must be in bytes")
         if self.sandbox is not None:
-            # A wrong name would otherwise be told to the model, with every call.
+            # Otherwise the model would get the error for an unknown name, in every call.
             as_profile(self.sandbox)
         as_variables(self.env)
         as_names(self.unset)

@@ -1,4 +1,4 @@
-"""Makes the result of a call with its notes, and lets go of the command if that has ended."""
+"""Builds the result of a call with its notes, and releases the command if it has ended."""
 
 import errno
 import posixpath
@@ -25,7 +25,7 @@ from holdfast.wire.protocol.sandbox import ManagedProfile, SandboxContext
 if TYPE_CHECKING:
     from holdfast.agent.approvals import policies, write_access
 else:
-    # Only denials, and tools with approvals, need these.
+    # Only needed for denials and approvals.
     policies = late_module("holdfast.agent.approvals.policies")
     write_access = late_module("holdfast.agent.approvals.write_access")
 
@@ -58,11 +58,11 @@ class Reporter:
         pruned: Iterable[int] = (),
     ) -> ExecResult:
         """
-        Return the result of a call, and let go of a command that has ended.
+        Return the result of a call, and release a command that has ended.
 
         Raises:
-            ProcessFailed: It cannot be followed any more.
-            UnknownProcessId: All sessions were cleaned meanwhile.
+            ProcessFailed: The process was lost.
+            UnknownProcessId: All sessions were ended meanwhile.
         """
         session = held.session
         if session.failure is not None:
@@ -73,8 +73,8 @@ class Reporter:
         exit_code = session.exit_code
         left = False
         if exit_code is not None and not session.killed:
-            left = await self._owner.end_what_was_left(held)
-        # Before the notes, so that the result names the sessions and counts those that are left.
+            left = await self._owner.end_leftovers(held)
+        # Before the notes, so that the result names ended sessions and counts the remaining ones.
         gone = (*pruned, *self._owner.prune(coming=0))
         captured = session.output.report()
         selected = None if output is None else output.selected()
@@ -122,7 +122,7 @@ _INPUT = {
 
 
 class NoteWriter:
-    """Writes the notes on the commands of one set of tools."""
+    """Writes the notes about the commands of one set of tools."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -131,7 +131,7 @@ class NoteWriter:
     def of_command(
         self, session: CommandSession, request: StartRequest, environment: Environment
     ) -> Iterator[Note]:
-        """Yield the notes on a command: what it waits for, or how it ended."""
+        """Yield the notes about a command: what it waits for, or how it ended."""
         if session.running and not environment.is_connected:
             text = (
                 "The connection to the server is lost for now, so what the command does is not"
@@ -157,12 +157,12 @@ class NoteWriter:
 
     def of_output(self, size: int, call_id: str, max_output_tokens: int | None) -> Iterator[Note]:
         """
-        Yield a note if output is cut.
+        Yield a note if the output is truncated.
 
         Args:
-            size: Bytes of the whole output of the call.
-            call_id: The id of the call, which models do not see.
-            max_output_tokens: The budget that the call asked for.
+            size: Bytes of the call's whole output.
+            call_id: The id of the call, which the model does not know.
+            max_output_tokens: The budget requested by the call.
         """
         if size <= used_policy(max_output_tokens, self._options.model_policy).budget:
             return
@@ -173,7 +173,7 @@ class NoteWriter:
         yield Note(NoteKind.CUT, text)
 
     def of_crowd(self, count: int, pruned: tuple[int, ...]) -> Iterator[Note]:
-        """Yield the notes on the number of sessions, and on those that had to go."""
+        """Yield the notes about the number of sessions, and about those ended to make room."""
         if pruned:
             ended = ", ".join(map(str, pruned))
             yield Note(NoteKind.SESSIONS, f"Session {ended} was ended to make room for this one.")
@@ -186,7 +186,7 @@ class NoteWriter:
 
 
 def error_notes(error: HoldfastError) -> tuple[Note, ...]:
-    """Return the notes on a call that failed, from the errors behind it."""
+    """Return the notes about a failed call, from its error and the causes of that."""
     starting = isinstance(error, CreateProcess)
     cause: BaseException | None = error
     while cause is not None:
@@ -201,14 +201,14 @@ async def file_note(
     error: HoldfastError, environment: Environment, path: str, options: Options, *, writing: bool
 ) -> Note | None:
     """
-    Return the note on a file that could not be read or written, if its sandbox may be the cause.
+    Return the note about a failed access to a file, if the sandbox may be the cause.
 
     Args:
-        error: What went wrong.
-        environment: The environment that has the file, with its sandbox.
-        path: The file as the caller named it.
-        options: The options of the tools, which know whom to ask.
-        writing: True if it was to be written.
+        error: The error of the access.
+        environment: The environment of the file, with its sandbox.
+        path: The path as the caller wrote it.
+        options: The options of the tools, which determine the advice.
+        writing: True for a write.
     """
     if error.errno not in _REFUSED:
         return None
@@ -226,7 +226,7 @@ async def file_note(
     return Note(NoteKind.DENIED, f"{known}{_advice(options).files}.")
 
 
-# Answers of the system to a denied access.
+# Errors of the kernel for a denied access.
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -248,7 +248,7 @@ def _directory_note(error: BaseException) -> Note | None:
         text = f"The working directory `{error.path}` {_DIRECTORY[error.errno]}; {_ANOTHER}."
         return Note(NoteKind.DIRECTORY, text)
     if isinstance(error, RemoteError) and error.message.endswith("(os error 2)"):
-        # All that a server of another kind says: the shell may be missing as well.
+        # Other servers do not say more: the shell could also be missing.
         return Note(NoteKind.DIRECTORY, f"The working directory may not exist; {_ANOTHER}.")
     return None
 
@@ -276,10 +276,10 @@ def _is_offline(sandbox: SandboxContext | None) -> bool:
 
 
 def _writable(denial: Denial, request: StartRequest) -> bool | None:
-    """Return whether the sandbox of a command lets the path of a denial be written."""
+    """Return whether the sandbox of a command permits writing the path of a denial, if known."""
     if denial.path is None or request.sandbox is None:
         return None
-    # A script may have changed its directory; then this is another path, and a guess.
+    # A guess: a script may have changed its directory.
     path = posixpath.normpath(posixpath.join(request.cwd.shown, denial.path))
     return _may_write(request.sandbox, path)
 
@@ -288,21 +288,21 @@ def _may_write(sandbox: SandboxContext, path: str) -> bool | None:
     try:
         return write_access.write_access(sandbox).may_write(path)
     except HoldfastError:
-        # Paths of another operating system, or known only where the command runs.
+        # Paths of another operating system, or that can only be resolved where the command runs.
         return None
 
 
 def _advice(options: Options) -> Advice:
-    """Return how a model gets what the sandbox denies."""
+    """Return how a model can get access that the sandbox denies."""
     approvals = options.approvals
     if (
         approvals is None
         or approvals.approver is None
         or not policies.as_policy(approvals.policy).may_ask(policies.PromptKind.SANDBOX)
     ):
-        nobody = "; no call can ask for it, "
+        refusal = "; no call can ask for it, "
         return Advice(
-            files=f"{nobody}{options.write_advice}", network=f"{nobody}only the user can allow it"
+            files=f"{refusal}{options.write_advice}", network=f"{refusal}only the user can allow it"
         )
     how = "with_additional_permissions" if approvals.additional_permissions else "require_escalated"
     ask = f"; to ask for it, call `exec_command` with `sandbox_permissions: {how}`"

@@ -1,4 +1,4 @@
-"""The answer to one call of a tool, and the forms in which it is shown."""
+"""The result of a tool call, and the forms for showing it to a model."""
 
 import json
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from holdfast.environments.notes import Note
 from holdfast.events import Verdict, WaitingFor
 from holdfast.wire.rpc.base64 import encode_base64
 
-# Only tools with approvals or patches load these modules.
+# Only loaded for tools with approvals or patches.
 if TYPE_CHECKING:
     from holdfast.agent.approvals.permissions import AddedPermissions
     from holdfast.agent.approvals.question import GrantScope
@@ -37,7 +37,7 @@ __all__ = [
 
 def text_content(kind: SchemaKind, text: str) -> dict[str, object]:
     """
-    Return a text as a part of a result.
+    Return a text as a content part.
 
     Raises:
         ValueError: `kind` is unknown.
@@ -48,7 +48,7 @@ def text_content(kind: SchemaKind, text: str) -> dict[str, object]:
 
 def _image_content(kind: SchemaKind, data: bytes, mime_type: str) -> dict[str, object]:
     """
-    Return an image as a part of a result.
+    Return an image as a content part.
 
     Raises:
         ValueError: `kind` is unknown.
@@ -77,84 +77,84 @@ def _data_url(data: bytes, mime_type: str) -> str:
 
 
 class _TextResult:
-    """A result that is a text."""
+    """A result whose content is a text."""
 
     __slots__ = ()
 
     def text(self, *, notes: bool | None = None) -> str:
         """
-        Return what the model reads.
+        Return the text for the model.
 
         Args:
-            notes: Show the notes, if there are any; unless given, as `Options.notes` says.
+            notes: Include notes; by default as `Options.notes` says.
         """
         raise NotImplementedError
 
     def content(self, kind: SchemaKind) -> list[dict[str, object]]:
-        """Return the parts of the message for the model, in the form of an interface."""
+        """Return the content parts for the model, in the form of an interface."""
         return [text_content(kind, self.text())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecResult(_TextResult):
-    """Output of a command during one call, and how the command stands."""
+    """Output of a command during one call, and the state of the command."""
 
     call_id: str
     """The id of this call."""
     chunk_id: str
     """Six random hexadecimal digits."""
     wall_time: float
-    """Seconds this call has waited, without the 150 ms after a start."""
+    """Seconds that this call waited, excluding the 150 ms after a start."""
     captured: Captured = field(repr=False)
-    """The output of this call, before it is shortened for the model."""
+    """The output of this call, before it is truncated for the model."""
     exit_code: int | None
-    """None while it runs; -1 if the tools killed it."""
+    """None while the command runs; -1 if the tools killed it."""
     session_id: int | None
     """The number for `write_stdin`; None once it has ended."""
     command: tuple[str, ...]
     """The argv of the command."""
     verdict: Verdict | None = None
-    """The verdict; None while it runs, or if it is unknown."""
+    """The verdict; None while the command runs, or if unknown."""
     killed: bool = False
-    """True if the tools killed it during this call; the text then has no exit code."""
+    """True if the tools killed the command during this call; the text then has no exit code."""
     left_behind: bool = False
-    """True if it left processes in its group, which were ended with the report of its end."""
+    """True if the command left processes in its group that were ended with it."""
     output_lost: bool = False
-    """True if output was lost since the last call: its server kept it no longer."""
+    """True if output since the last call was lost: the server no longer had it."""
     pruned_sessions: tuple[int, ...] = ()
     """Sessions that were ended to make room for this one."""
     selected: Selected | None = None
-    """The lines that the call asked for with `head`, `tail` or `grep`."""
+    """The lines that the call requested with `head`, `tail` or `grep`."""
     ended_by: str | None = None
-    """The condition of `wait_for` that ended the wait early, with what is known about it."""
+    """The condition of `wait_for` that ended the wait early, with its details."""
     pattern_given_up: bool = False
-    """True if the pattern of `wait_for` is too slow to search for, and is not searched."""
+    """True if the search for the pattern of `wait_for` was too slow and given up."""
     waiting_for: WaitingFor | None = None
-    """`LINE`, `PASSWORD` or `KEY` if it waits for input on its terminal, as far as is known."""
+    """`LINE`, `PASSWORD` or `KEY` if the command is known to wait for input on its terminal."""
     patch: "PatchResult | None" = None
-    """The changes, if the command was a patch: then no process was started."""
+    """The changes if the command was a patch, which starts no process."""
     notes: tuple[Note, ...] = ()
-    """Sentences on what happened and what to do; `text(notes=True)` shows them to the model."""
+    """Sentences about what happened and what to do; `text(notes=True)` includes them."""
     show_notes: bool = False
-    """True if `text` shows them unless told otherwise."""
+    """True if `text` includes the notes by default."""
     max_output_tokens: int | None = None
-    """The budget that the call asked for."""
+    """The budget requested by the call."""
     model_policy: TruncationPolicy = DEFAULT_MODEL_POLICY
     """The budget of the model."""
 
     @property
     def raw_output(self) -> bytes:
-        """The output as bytes, with a marker where some were left out."""
+        """The output as bytes, with a marker in place of omitted bytes."""
         return bytes(self.captured)
 
     @property
     def output(self) -> str:
-        """The output as text, shortened to the budget of the call."""
+        """The output as text, truncated to the budget of the call."""
         return format_output(self._shown, used_policy(self.max_output_tokens, self.model_policy))
 
     @property
     def omitted_bytes(self) -> int:
-        """Bytes of this call that are missing because the buffer holds 1 MiB."""
+        """Bytes of this call that are missing because the buffer is limited to 1 MiB."""
         return self.captured.omitted
 
     @property
@@ -164,10 +164,10 @@ class ExecResult(_TextResult):
 
     def text(self, *, notes: bool | None = None) -> str:
         """
-        Return what the model reads.
+        Return the text for the model.
 
         Args:
-            notes: Also show the notes; unless given, as `Options.notes` says.
+            notes: Include notes; by default as `Options.notes` says.
         """
         return answer_text(
             self._shown,
@@ -183,7 +183,7 @@ class ExecResult(_TextResult):
         )
 
     def _shown_notes(self, notes: bool) -> tuple[str, ...]:
-        # A call that asked for a condition gets the reason in any case.
+        # A call with a condition always gets the reason.
         reasons = [] if self.ended_by is None else [f"Wait ended by {self.ended_by}"]
         if self.pattern_given_up:
             reasons.append("wait_for: pattern was given up, it takes too long to search for")
@@ -191,15 +191,15 @@ class ExecResult(_TextResult):
 
     @property
     def _shown(self) -> Captured:
-        """The output, or the part of it that the call asked for."""
+        """The output, or the requested part of it."""
         if self.selected is None:
             return self.captured
-        # Models do not see the ids of their calls.
+        # The model does not know the id of its call.
         hint = f'read_output with call_id "{self.call_id}" shows the rest'
         return Captured(self.selected.output(hint), marker=self.captured.marker)
 
     def object(self) -> dict[str, object]:
-        """Return what code that a model writes gets instead of the text."""
+        """Return the result for code written by a model, in place of the text."""
         return answer_object(
             self._shown,
             chunk_id=self.chunk_id,
@@ -214,19 +214,19 @@ class ExecResult(_TextResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult(_TextResult):
-    """A page of what a command wrote, for a call of `read_output`."""
+    """A page of a command's output, for a call of `read_output`."""
 
     call_id: str
     """The id of this call."""
     page: Page
-    """The lines, and where they stand in the whole output."""
+    """The lines, and their position in the whole output."""
 
     def text(self, *, notes: bool | None = None) -> str:
-        """Return what the model reads."""
+        """Return the text for the model."""
         return self.page.output
 
     def object(self) -> dict[str, object]:
-        """Return what code that a model writes gets instead of the text."""
+        """Return the result for code written by a model, in place of the text."""
         page = self.page
         counts = {
             "first_line": page.first_line,
@@ -247,66 +247,66 @@ class ImageResult(_TextResult):
     call_id: str
     """The id of this call."""
     path: str
-    """The file, absolute."""
+    """The absolute path of the file."""
     data: bytes = field(repr=False)
     """The content of the file."""
     mime_type: str
     """`image/png`, `image/jpeg`, `image/gif` or `image/webp`."""
     width: int
-    """Pixels of a line."""
+    """Width in pixels."""
     height: int
-    """Lines."""
+    """Height in pixels."""
 
     def text(self, *, notes: bool | None = None) -> str:
-        """Return a description of the image, for interfaces that take no images."""
+        """Return a description of the image, for interfaces that do not accept images."""
         size = f"{self.width} x {self.height} pixels, {len(self.data)} bytes"
         return f"{self.path}: {self.mime_type}, {size}"
 
     def content(self, kind: SchemaKind) -> list[dict[str, object]]:
-        """Return the image as the message for the model, in the form of an interface."""
+        """Return the image as content for the model, in the form of an interface."""
         return [_image_content(kind, self.data, self.mime_type)]
 
     def object(self) -> dict[str, object]:
-        """Return what code that a model writes gets instead of the image."""
+        """Return the result for code written by a model, in place of the image."""
         return {"image_url": _data_url(self.data, self.mime_type), "detail": "high"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionGrant(_TextResult):
-    """Permissions of later commands, granted by a call of `request_permissions`."""
+    """Permissions for later commands, granted through a call of `request_permissions`."""
 
     call_id: str
     """The id of this call."""
     permissions: "AddedPermissions"
-    """The granted permissions, possibly none; never more than what was asked for."""
+    """The granted permissions: possibly none, and never more than requested."""
     scope: "GrantScope"
-    """Validity: this turn or the session."""
+    """Duration of the grant: this turn or the session."""
 
     def text(self, *, notes: bool | None = None) -> str:
         """Return the text for the model."""
         return json.dumps(self.object(), ensure_ascii=False, separators=(",", ":"))
 
     def object(self) -> dict[str, object]:
-        """Return what code that a model writes gets instead of the text."""
+        """Return the result for code written by a model, in place of the text."""
         return {"permissions": self.permissions.to_json(), "scope": self.scope}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolError(_TextResult):
-    """A call that failed; the model reads why, and can go on."""
+    """A failed call; the model reads the reason and can continue."""
 
     call_id: str
     """The id of this call."""
     message: str
-    """The whole text for the model."""
+    """The complete text for the model."""
     cause: Exception = field(repr=False)
-    """The error behind it."""
+    """The error that caused it."""
     notes: tuple[Note, ...] = ()
-    """Sentences on what happened and what to do; `text(notes=True)` shows them below."""
+    """Sentences about what happened and what to do; `text(notes=True)` appends them."""
     show_notes: bool = False
-    """True if `text` shows them unless told otherwise."""
+    """True if `text` includes the notes by default."""
 
     def text(self, *, notes: bool | None = None) -> str:
-        """Return what the model reads."""
+        """Return the text for the model."""
         shown = self.show_notes if notes is None else notes
         return "\n".join((self.message, *map(str, self.notes))) if shown else self.message

@@ -1,8 +1,8 @@
 """
-The commands of one model: starts, waits, input, and their ends.
+The commands of one model: start, wait, input and end.
 
-A call holds the lock of its session. A session is stored before the first wait, so an
-interrupted call leaves it there, and the next call gets the output collected so far.
+A call holds the lock of its session. A session is stored before the first wait, so that an
+interrupted call leaves it in the store and the next call gets the output collected so far.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from holdfast.agent.unified_exec.tool_starter import (
     CLOSED,
     Planner,
     Starter,
-    refuse_half_characters,
+    refuse_lone_surrogates,
 )
 from holdfast.agent.unified_exec.waiting.clock import PausableClock, exec_wait, write_wait
 from holdfast.base.dialect import texts
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from holdfast.agent.unified_exec import approval_hooks, takeover
     from holdfast.agent.unified_exec.approval_hooks import ApprovalHooks
 else:
-    # Most conversations have neither approvals nor a patch in a command.
+    # Most conversations have no approvals and no patches in commands.
     approval_hooks = late_module("holdfast.agent.unified_exec.approval_hooks")
     takeover = late_module("holdfast.agent.unified_exec.takeover")
 
@@ -61,15 +61,15 @@ __all__ = ["SessionManager", "new_call_id"]
 
 
 def new_call_id() -> str:
-    """Return an id for a call that came without one."""
+    """Return an id for a call without one."""
     return f"call_{secrets.token_hex(12)}"
 
 
 class SessionManager:
     """
-    The commands of one model, on one environment or several. An async context manager.
+    The commands of one model, in one or several environments. An async context manager.
 
-    Whoever makes it owns its processes: they end with it. It belongs to one event loop.
+    It owns its processes, which end when it is closed. It belongs to one event loop.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class SessionManager:
     ) -> None:
         """
         Args:
-            environment: Where commands run. It stays open when this is closed. Of a
-                manager, the default environment is used unless a call names another one.
-            options: Choices of the owner.
-            hooks: Decide over commands; everything is allowed without.
+            environment: Runs the commands, and stays open when this is closed. From a manager, the
+                default environment is used unless a call names another.
+            options: Options of the tools.
+            hooks: Decide about commands; by default everything is allowed.
         """
         if not isinstance(environment, Environment | EnvironmentManager):
             raise TypeError(
@@ -102,7 +102,7 @@ class SessionManager:
         self._clock = PausableClock(self.options.longest_call)
         self._hooks = Hooks() if hooks is None else hooks
         self._approvals = _approval_hooks(self.options, self._clock, self._hooks)
-        # The hooks of approvals wrap those of the owner and call them in turn.
+        # The hooks of approvals wrap and call the given hooks.
         if self._approvals is not None:
             self._hooks = self._approvals
         self._listeners = Listeners()
@@ -133,7 +133,7 @@ class SessionManager:
 
     @property
     def environment_ids(self) -> list[str]:
-        """The environments a call may name, the default first; empty if there is no default."""
+        """The environments that a call may name, default first; empty if there is no default."""
         if isinstance(self._environments, EnvironmentManager):
             return self._environments.ids_for_new_thread()
         return [self._environments.id]
@@ -143,7 +143,7 @@ class SessionManager:
         Return an environment by its id, or the default one.
 
         Raises:
-            CallRefused: There is no such environment, or no default one.
+            CallRefused: The environment does not exist, or there is no default.
         """
         ids = self.environment_ids
         if not ids:
@@ -157,17 +157,17 @@ class SessionManager:
     # -- sessions
 
     def sessions(self) -> list[SessionInfo]:
-        """Return the running commands that have a number, the one started first in front."""
+        """Return the running commands that have a number, in the order of their starts."""
         return [session.info() for session in self._owner.store if session.running]
 
     def terminate(self, session_id: int) -> bool:
         """
-        Kill a command and forget its session; a waiting call reports its end.
+        Kill a command and release its session; a waiting call reports the end.
 
         The server is notified in the background, so a lost connection does not delay this.
 
         Returns:
-            False if there is no such session.
+            False if the session does not exist.
         """
         session = self._owner.store.get(session_id)
         if session is None:
@@ -176,18 +176,18 @@ class SessionManager:
         return True
 
     def find_session(self, call_id: str) -> CommandSession | None:
-        """Return the command that a call started, also one that has no number yet."""
+        """Return the command that a call started, even if it has no number yet."""
         return next((held for held in self._owner.held if held.call_id == call_id), None)
 
     async def stop(self, session: CommandSession, *, grace: float) -> None:
         """
-        Interrupt a command, and kill it with all it started if it is not over in time.
+        Interrupt a command; if it does not end in time, kill it and all processes it started.
 
         Args:
             session: The command.
             grace: Seconds between the interrupt and the kill.
         """
-        # The interrupt lets the command clean up; whatever happens to it, the kill follows.
+        # The interrupt gives the command a chance to clean up; the kill follows in any case.
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(grace):
                 await session.process.signal("interrupt")
@@ -197,7 +197,7 @@ class SessionManager:
             self._owner.kill(held)
 
     def clean(self) -> None:
-        """Kill all commands; calls that wait on one fail with an unknown session."""
+        """Kill all commands; waiting calls fail with an unknown session."""
         for session in self._owner.store:
             held = self._owner.held[session]
             held.cleaned = True
@@ -206,25 +206,26 @@ class SessionManager:
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """
-        Stop the clocks of all calls during the block, while a person is asked.
+        Stop the clocks of all calls during the block, while the user is asked.
 
-        Deadlines move by the length of the block; an end during the block is reported after it.
+        Deadlines are extended by the length of the block; the end of a command during the block is
+        reported after it.
         """
         with self._clock.paused():
             yield
 
     def listen(self, *, deltas: bool = True) -> Listener:
         """
-        Return the events of all commands from now on; close it when done.
+        Return a listener for the events of all commands from now on; close it when done.
 
         Args:
-            deltas: Also live output.
+            deltas: Include live output.
         """
         return self._listeners.add(deltas=deltas)
 
     async def aclose(self) -> None:
-        """Kill all commands and wait for their end, at most 5 s; harmless a second time."""
-        # First the starts: each would otherwise add a session after `release_all`.
+        """Kill all commands and wait at most 5 s for their end; idempotent."""
+        # First the starts, which could otherwise add sessions after `release_all`.
         self._starter.close()
         self._owner.release_all()
         try:
@@ -233,7 +234,7 @@ class SessionManager:
                     await self._starter.wait_closed()
                     await self._owner.tasks.join()
         finally:
-            # Also after the time limit: no task may outlive the tools.
+            # Even after the time limit: no task may outlive the tools.
             await self._owner.tasks.aclose()
             self._searching.close()
             self._listeners.close()
@@ -244,22 +245,22 @@ class SessionManager:
         self, arguments: ExecArguments, *, call_id: str | None = None
     ) -> ExecResult:
         """
-        Start a command and wait for its end, at most as long as the call asks for.
+        Start a command and wait for its end, at most as long as the call requests.
 
         Args:
-            arguments: What the model asked for.
-            call_id: The id of the call; made up unless given.
+            arguments: The arguments from the model.
+            call_id: The id of the call; generated by default.
 
         Raises:
-            UnifiedExecError: It could not be done; the text is for the model.
+            UnifiedExecError: The call failed; the text is for the model.
         """
         environment = self._open_environment(arguments.environment_id)
         call_id = call_id or new_call_id()
-        # Reserved before the start, because the hooks and the process id already use the number.
+        # Before the start, because the hooks and the process id use the number.
         session_id = self._owner.store.reserve()
         try:
             begun = await self._begin(environment, arguments, call_id, session_id)
-        # A failed or cancelled start must not keep its number taken.
+        # A failed or cancelled start must free its number.
         except BaseException:
             self._owner.store.free(session_id)
             raise
@@ -267,7 +268,7 @@ class SessionManager:
             self._owner.store.free(session_id)
             return begun
         held = begun
-        # Numbers of sessions that had to go to make room for this one.
+        # Numbers of sessions that were ended to make room for this one.
         pruned: list[int] = []
         while True:
             outcome = await self._follow(held, arguments, call_id, pruned)
@@ -278,20 +279,20 @@ class SessionManager:
     async def _follow(
         self, held: HeldSession, arguments: ExecArguments, call_id: str, pruned: list[int]
     ) -> ExecResult | StartRequest:
-        """Wait for a started command; return the result, or the start to make in its place."""
-        # The output belongs to this call only, so the session must not keep it.
+        """Wait for a started command; return the result, or the start to retry with."""
+        # The output only belongs to this call, so the session must not keep it.
         session, output, held.output = held.session, held.output, None
         again: StartRequest | None = None
-        # Uncontended: the session was just made.
+        # Uncontended: the session is new.
         async with session.lock:
             try:
-                # In the store from here on, so that an interrupted call leaves a session to poll.
+                # From here on in the store, so that an interrupted call leaves a session to poll.
                 pruned += self._owner.admit(held)
                 clock = asyncio.get_running_loop()
                 since = clock.time()
                 await self._first_wait(held, exec_wait(arguments.yield_time_ms), output)
                 wall_time = clock.time() - since
-                # The report of a denied command shows no wall time.
+                # The report of a denied command has no wall time.
                 if session.verdict is not None and session.verdict.denial is not None:
                     wall_time = 0.0
                 again = await self._starter.after_late_denial(held)
@@ -299,12 +300,12 @@ class SessionManager:
                     return await self._reporter.report(
                         held, call_id, wall_time, arguments, output=output, pruned=tuple(pruned)
                     )
-                # The number stays reserved: the second attempt is the same session for the model.
+                # The number stays reserved: to the model, the second attempt is the same session.
                 self._owner.release(held, keep_id=True)
                 return again
             finally:
                 if again is None:
-                    # It was killed, or it was never stored and the call is cancelled.
+                    # It was killed, or the call was cancelled before it was stored.
                     if held.forgotten or not self._owner.store.holds(session):
                         self._owner.release(held)
                     self._owner.prune(coming=0)
@@ -313,7 +314,7 @@ class SessionManager:
     async def _start_again(
         self, environment: Environment, request: StartRequest, first: HeldSession
     ) -> HeldSession:
-        """Start a command that its sandbox has stopped once more, by another request."""
+        """Start a command again, with another request, after its sandbox denied it something."""
         try:
             async with self._starter.ended_by_close():
                 return await self._starter.start(environment, request, first=first)
@@ -325,7 +326,7 @@ class SessionManager:
     async def _begin(
         self, environment: Environment, arguments: ExecArguments, call_id: str, session_id: int
     ) -> HeldSession | ExecResult:
-        """Start a command; return its session, or the result of a patch in its place."""
+        """Start a command and return its session; for a patch, return the result."""
         async with self._starter.ended_by_close():
             request = await self._planner.plan(
                 environment, arguments, call_id=call_id, session_id=session_id
@@ -345,17 +346,17 @@ class SessionManager:
         call_id: str | None = None,
     ) -> ExecResult:
         """
-        Apply a patch under the sandbox, the hooks and the approvals of commands.
+        Apply a patch with the sandbox, hooks and approvals of commands.
 
         Args:
             text: The patch, from `*** Begin Patch` to `*** End Patch`.
-            workdir: As for `exec_command`, as are the others.
-            environment_id: Where its files are.
-            call_id: The id of the call; made up unless given.
+            workdir: See `exec_command`.
+            environment_id: The environment of the files.
+            call_id: The id of the call; generated by default.
 
         Raises:
-            CallRefused: It was not applied; the text is for the model.
-            CallInterrupted: Somebody was asked and cancelled the call.
+            CallRefused: The patch was not applied; the text is for the model.
+            CallInterrupted: The approver cancelled the call.
         """
         environment = self._open_environment(environment_id)
         arguments = ExecArguments(cmd="apply_patch", workdir=workdir, login=False)
@@ -365,7 +366,7 @@ class SessionManager:
             )
             request = replace(request, argv=("apply_patch", text))
             result = await self._apply(environment, request)
-        # The argv is that of a patch, so there is a result.
+        # The argv is a patch, so there is a result.
         assert result is not None
         return result
 
@@ -373,19 +374,19 @@ class SessionManager:
         self, environment: Environment, request: StartRequest
     ) -> ExecResult | None:
         """
-        Apply the patch that a command is, or return None if it is to be started.
+        Apply the patch in a command; return None if the command is not a patch.
 
         Raises:
             CallRefused: The patch was not applied; the text is for the model.
-            CallInterrupted: Somebody was asked and cancelled the call.
+            CallInterrupted: The approver cancelled the call.
         """
-        # A cheap test that spares most commands the loading of the patch modules.
+        # A cheap test, so that most commands do not load the patch modules.
         if not self.options.patches or "patch" not in request.script.lower():
             return None
         return await self._apply(environment, request)
 
     async def _apply(self, environment: Environment, request: StartRequest) -> ExecResult | None:
-        """Apply a patch; return None if the command is none."""
+        """Apply the patch in a command; return None if the command is not a patch."""
         policy = self.options.model_policy
         return await takeover.take_patch(environment, request, self._hooks, policy)
 
@@ -396,7 +397,7 @@ class SessionManager:
         Return a session by its number.
 
         Raises:
-            UnknownProcessId: There is none, or its end was reported.
+            UnknownProcessId: It does not exist, or its end was already reported.
         """
         session = self._owner.store.get(session_id)
         if session is None:
@@ -407,21 +408,21 @@ class SessionManager:
         self, arguments: WriteArguments, *, call_id: str | None = None
     ) -> ExecResult:
         """
-        Send input to a command, or poll it, and wait for its end as long as the call asks.
+        Send input to a command, or poll it, and wait for its end as long as the call requests.
 
         Args:
-            arguments: What the model asked for.
-            call_id: The id of the call; made up unless given.
+            arguments: The arguments from the model.
+            call_id: The id of the call; generated by default.
 
         Raises:
-            UnifiedExecError: It could not be done; the text is for the model.
+            UnifiedExecError: The call failed; the text is for the model.
         """
         session = self.session(arguments.session_id)
-        refuse_half_characters(chars=arguments.chars)
+        refuse_lone_surrogates(chars=arguments.chars)
         held = self._owner.held[session]
         call_id = call_id or new_call_id()
         async with session.lock:
-            # It may have ended, and been released, while this call waited for the lock.
+            # It may have ended and been released while this call waited for the lock.
             if not self._owner.store.holds(session):
                 raise UnknownProcessId(arguments.session_id)
             self._owner.store.touch(session)
@@ -439,7 +440,7 @@ class SessionManager:
                         arguments,
                         held.environment,
                         held.attempt.request.sandbox,
-                        # Input to a command without one is refused in the words of the contract.
+                        # Input without a terminal is refused later, in the text that models know.
                         tty=session.tty or bool(arguments.chars),
                         thread=self._searching,
                     )
@@ -463,24 +464,24 @@ class SessionManager:
 
     async def _ask_about_input(self, held: HeldSession, call_id: str, chars: str) -> None:
         """
-        Let the hooks decide about input.
+        Have the hooks decide about input.
 
         Raises:
-            CallRefused: It may not be sent, or the tools were closed meanwhile.
-            CallInterrupted: Somebody was asked and cancelled the call.
+            CallRefused: The input is refused, or the tools were closed meanwhile.
+            CallInterrupted: The approver cancelled the call.
             UnknownProcessId: The command was killed meanwhile.
         """
         request = InputRequest(call_id=call_id, chars=chars, started=held.attempt.request)
         async with self._starter.ended_by_close():
             await self._hooks.before_input(request)
-        # The question may have been open for long, and the command killed meanwhile.
+        # The command may have been killed while the question was open.
         if held.gone:
             raise UnknownProcessId(held.session.session_id)
 
     # -- permissions
 
     def end_turn(self) -> None:
-        """Note that a turn of the model is over: what was granted for it ends."""
+        """End a turn of the model, with the permissions granted for it."""
         if self._approvals is not None:
             self._approvals.flow.end_turn()
 
@@ -488,15 +489,15 @@ class SessionManager:
         self, arguments: PermissionArguments, *, call_id: str | None = None
     ) -> PermissionGrant:
         """
-        Ask for permissions that later commands are to have.
+        Ask for permissions for later commands.
 
         Args:
-            arguments: What the model asks for.
-            call_id: The id of the call; made up unless given.
+            arguments: The arguments from the model.
+            call_id: The id of the call; generated by default.
 
         Raises:
-            CallRefused: It may not be asked for; the text is for the model.
-            CallInterrupted: Somebody was asked and cancelled the call.
+            CallRefused: The request is not allowed; the text is for the model.
+            CallInterrupted: The approver cancelled the call.
         """
         if self._approvals is None:
             raise CallRefused("permissions cannot be requested: there are no approvals")
@@ -527,19 +528,19 @@ class SessionManager:
         pattern: str | None = None,
     ) -> Page:
         """
-        Return a page of what a command wrote, also after its end.
+        Return a page of a command's output, also after its end.
 
-        The last mebibyte of each command is kept, and the last 32 commands that ended.
+        The last MiB of each command is kept, for the last 32 ended commands.
 
         Args:
             key: The id of one of its calls, or the number of its session.
-            from_seq: As for `PageRequest`, as are the others.
+            from_seq: See `PageRequest`.
             lines: The first and the last line.
-            pattern: Only lines that match.
+            pattern: Return only matching lines.
 
         Raises:
-            CallRefused: Nothing is kept under that id.
-            InvalidParams: An argument makes no sense.
+            CallRefused: No output is kept for that id.
+            InvalidParams: An argument is invalid.
         """
         output = self._owner.find_output(key)
         if output is None:
@@ -552,11 +553,11 @@ class SessionManager:
     # -- waits
 
     async def _first_wait(self, held: HeldSession, limit: float, output: CallOutput | None) -> None:
-        """Wait as `_wait` does for a command that was just started, and follow it from then on."""
+        """Wait for a new command as `_wait` does, and follow it from then on."""
         session = held.session
         if output is None and not (session.running or held.followed):
             if not session.settled.is_set():
-                # Its output ends now, or is given up in a moment.
+                # Its output ends now, or reading it is given up soon.
                 await self._clock.run(session.read(until=session.settled), limit)
             self._owner.follow(held)
         else:
@@ -565,7 +566,7 @@ class SessionManager:
 
     async def _wait(self, session: CommandSession, limit: float, output: CallOutput | None) -> None:
         """
-        Wait until a command and its output have ended, or for what the call asks for.
+        Wait until a command and its output have ended, or a requested condition is met.
 
         Output alone does not end the wait.
         """
@@ -583,7 +584,7 @@ class SessionManager:
 
 
 def _approval_hooks(options: Options, clock: PausableClock, inner: Hooks) -> "ApprovalHooks | None":
-    """Return the hooks that approvals need, or None; they are imported only if there are any."""
+    """Return the hooks for approvals, or None; the module is only imported if needed."""
     if options.approvals is None:
         return None
     paused = clock.paused if options.pause_for_questions else nullcontext

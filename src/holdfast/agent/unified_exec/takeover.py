@@ -1,8 +1,8 @@
 """
-Takes over commands that are a call of `apply_patch`: no process is started for them.
+Handles commands that call `apply_patch`, without starting a process.
 
-The patch is checked against the files first. Then the hooks decide, who may ask somebody, and
-then the files are written.
+First the patch is checked against the files. Then the hooks decide, which may involve an approver.
+Then the files are written.
 """
 
 import os
@@ -35,17 +35,17 @@ async def take_patch(
     environment: Environment, command: StartRequest, hooks: Hooks, model: TruncationPolicy
 ) -> ExecResult | None:
     """
-    Apply the patch that a command is, or return None if it is to be started.
+    Apply the patch in a command; return None if the command is not a patch.
 
     Args:
-        environment: Where its files are.
+        environment: The environment of the files.
         command: The command as it would be started.
-        hooks: Decide over the patch.
-        model: What the model takes in one answer.
+        hooks: Decide about the patch.
+        model: The model's limit for one answer.
 
     Raises:
         CallRefused: The patch was not applied; the model reads the text.
-        CallInterrupted: Somebody was asked and cancelled the call.
+        CallInterrupted: The approver cancelled the call.
     """
     found = find_patch(command.argv)
     if found is None or (found.bare and not await _is_patch(found.patch)):
@@ -80,7 +80,7 @@ async def _is_patch(text: str) -> bool:
     try:
         await read_patch(text)
     except InvalidPatch:
-        # Left to the shell, which refuses it.
+        # Leave it to the shell, which refuses it.
         return False
     return True
 
@@ -91,9 +91,9 @@ async def _applied(
     files = environment.filesystem
     patch = await read_patch(found.patch)
     if patch.environment_id not in (None, environment.id):
-        # Elsewhere it would change other files than the call was about.
+        # In another environment it would change different files than the call was about.
         raise CallRefused(texts.unknown_environment(str(patch.environment_id)))
-    cwd = _folder(command.cwd, found.workdir)
+    cwd = _directory(command.cwd, found.workdir)
     plan = await plan_patch(patch, files=files, cwd=cwd, sandbox=command.sandbox)
     request = PatchRequest(
         command=command,
@@ -107,7 +107,7 @@ async def _applied(
     return await apply_plan(plan, files=files, sandbox=sandbox)
 
 
-def _folder(cwd: PathUri, below: str | None) -> PathUri:
+def _directory(cwd: PathUri, below: str | None) -> PathUri:
     if below is None:
         return cwd
     return PathUri.from_path(posixpath.join(cwd.native, below))

@@ -1,7 +1,7 @@
 """
-Errors of a call, with the texts that the model reads.
+Errors of a call, with the texts for the model.
 
-`write_stdin` shows an error's own text, `exec_command` the form that Rust's `{:?}` gives it.
+`write_stdin` shows the text of an error, `exec_command` its form in Rust's `{:?}`.
 """
 
 from holdfast.base.dialect import debug_text, texts
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class UnifiedExecError(HoldfastError):
-    """A call of one of the tools failed; the text is the one that `write_stdin` shows."""
+    """A call of a tool failed; the text is the one that `write_stdin` shows."""
 
     @property
     def debug(self) -> str:
@@ -32,19 +32,19 @@ class UnifiedExecError(HoldfastError):
 
 
 class CallRefused(HoldfastError):
-    """A call is refused before anything is started; the model reads the text as it is."""
+    """A call is refused before a command is started; the model reads the text unchanged."""
 
 
 class CallInterrupted(HoldfastError):
     """
-    Somebody who was asked about a call cancelled it: nothing runs, the turn should end.
+    The approver cancelled a call: nothing runs, and the turn should end.
 
-    The text is what the model reads if it goes on all the same.
+    The model reads the text if it continues anyway.
     """
 
 
 class _WithMessage(UnifiedExecError):
-    """An error that is about a message of somebody else."""
+    """An error with the message of another error."""
 
     _PREFIX = ""
 
@@ -58,24 +58,24 @@ class _WithMessage(UnifiedExecError):
 
 
 class CreateProcess(_WithMessage):
-    """The process could not be started, or was not allowed to."""
+    """The process could not be started, or was not permitted to."""
 
     _PREFIX = texts.PROCESS_NOT_CREATED
 
     def __init__(self, message: str, *, declined: bool = False) -> None:
         super().__init__(message)
         self.declined = declined
-        """True if somebody was asked about the command and said no."""
+        """True if the approver declined the command."""
 
 
 class ProcessFailed(_WithMessage):
-    """The process was lost: its server is gone, or its network access was denied."""
+    """The process was lost because its server is gone, or its network access was denied."""
 
     _PREFIX = texts.PROCESS_FAILED
 
 
 class UnknownProcessId(UnifiedExecError):
-    """No session has this number."""
+    """There is no session with this number."""
 
     def __init__(self, process_id: int) -> None:
         super().__init__(texts.unknown_process(process_id))
@@ -87,14 +87,14 @@ class UnknownProcessId(UnifiedExecError):
 
 
 class WriteToStdin(UnifiedExecError):
-    """Input could not be written, though the process takes some."""
+    """Input could not be written, although the process accepts input."""
 
     def __init__(self) -> None:
         super().__init__(texts.STDIN_FAILED)
 
 
 class SessionStdinClosed(UnifiedExecError):
-    """The session has pipes, no terminal, and takes no input."""
+    """The session has pipes instead of a terminal and does not accept input."""
 
     def __init__(self) -> None:
         super().__init__(texts.STDIN_CLOSED)
@@ -105,15 +105,15 @@ class SessionStdinClosed(UnifiedExecError):
 
 
 def rejected_text(reason: str) -> str:
-    """Return the message of a `CreateProcess` that was refused before or at the start."""
+    """Return the message of a `CreateProcess` for a refused command."""
     return f"Rejected({debug_text(reason)})"
 
 
 def exec_failure_text(error: UnifiedExecError) -> str:
-    """Return what the model reads if `exec_command` failed."""
+    """Return the text for the model if `exec_command` failed."""
     return f"{texts.EXEC_FAILED}{error.debug}"
 
 
 def write_failure_text(error: UnifiedExecError) -> str:
-    """Return what the model reads if `write_stdin` failed."""
+    """Return the text for the model if `write_stdin` failed."""
     return f"{texts.WRITE_FAILED}{error}"

@@ -1,10 +1,10 @@
 """
-Start of commands: from the arguments of a model to a process that runs.
+Starts commands: from the arguments of a model to a running process.
 
 A planner turns the arguments into the parameters of a process. A starter asks the hooks, starts the
-process, and waits for the first moments.
+process and waits for the grace, a short time in which an exit is reported at once.
 
-Closing the tools ends every running start, whatever it waits for.
+Closing the tools ends every start in progress, regardless of what it waits for.
 """
 
 import asyncio
@@ -69,12 +69,12 @@ __all__ = [
     "Planner",
     "Starter",
     "command_variables",
-    "folder_of",
-    "refuse_half_characters",
+    "directory_of",
+    "refuse_lone_surrogates",
 ]
 
 _FORCED = names.TOOL_VARIABLES
-"""Set over everything else, also on a terminal: plain text, and no program that waits for a key."""
+"""Override all others, even on a terminal: plain text, and no pager that waits for a key."""
 
 POLICY = EnvPolicy(
     inherit="all",
@@ -83,7 +83,7 @@ POLICY = EnvPolicy(
     set={},
     include_only=[],
 )
-"""Commands inherit all variables of their environment, but for those about another command."""
+"""Commands inherit all variables of their environment except those about another command."""
 
 
 def command_variables(
@@ -94,13 +94,13 @@ def command_variables(
     sandbox: SandboxContext | None,
 ) -> dict[str, str]:
     """
-    Return the variables to set for one command, besides those it inherits.
+    Return the variables to set for a command, in addition to inherited ones.
 
-    The ids of the thread and of the call are not here: they go with the start's metadata.
+    The ids of the thread and the call are not included: they are in the metadata of the start.
 
     Args:
-        given: Variables the owner of the tools wants set.
-        unset: Names the owner does not want set, not even by force.
+        given: Variables from the options of the tools.
+        unset: Names that the options exclude, including variables that are otherwise forced.
         session_id: The id of the conversation.
         sandbox: The sandbox of the command.
     """
@@ -127,7 +127,7 @@ _POWERSHELL = ("pwsh", "powershell")
 
 
 def _shell_argv(shell: ShellInfo, script: str, *, login: bool) -> list[str]:
-    """Return the argv that runs `script` in `shell`, with the start files of a login or not."""
+    """Return the argv that runs `script` in `shell`, as a login shell or not."""
     kind = shell_kind(shell.name)
     if kind in _POWERSHELL:
         return [shell.path, *([] if login else ["-NoProfile"]), "-Command", script]
@@ -137,7 +137,7 @@ def _shell_argv(shell: ShellInfo, script: str, *, login: bool) -> list[str]:
 
 
 class Planner:
-    """Planner of the commands of one conversation."""
+    """Plans the commands of one conversation."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -152,23 +152,23 @@ class Planner:
         session_id: int,
     ) -> StartRequest:
         """
-        Return the command that `exec_command` asks for.
+        Return the command that an `exec_command` requests.
 
         Raises:
-            CallRefused: An argument cannot be met; the text is for the model.
+            CallRefused: An argument cannot be used; the text is for the model.
         """
         options = self._options
-        # First, since no later step could report a text that cannot be encoded.
-        refuse_half_characters(cmd=arguments.cmd, workdir=arguments.workdir, shell=arguments.shell)
+        # First, since later steps could not report strings that cannot be encoded.
+        refuse_lone_surrogates(cmd=arguments.cmd, workdir=arguments.workdir, shell=arguments.shell)
         if arguments.login and not options.allow_login_shell:
             raise CallRefused(texts.LOGIN_DISABLED)
         login = options.allow_login_shell if arguments.login is None else arguments.login
-        cwd = await folder_of(environment, arguments.workdir)
+        cwd = await directory_of(environment, arguments.workdir)
         try:
             shell = await environment.shell(arguments.shell)
         except InvalidParams as error:
             raise CallRefused(str(error)) from error
-        # Hooks get the environment's own shell, whichever the call asks for.
+        # Hooks get the environment's default shell, regardless of the call.
         own_shell = shell if arguments.shell is None else await environment.shell()
         sandbox = await environment.sandbox_context(options.sandbox)
         added = None
@@ -208,7 +208,7 @@ class Planner:
         if options.unset and not (await environment.capabilities()).process_unset:
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot unset variables")
         snapshot = None
-        # A snapshot replaces the start files of a login shell; other commands run none.
+        # A snapshot replaces the startup files of a login shell, which other commands do not run.
         is_shell = request.clearance is None or request.clearance.program is None
         if options.shell_snapshot and is_shell and request.argv[1:2] == ("-lc",):
             shell = await environment.shell()
@@ -217,7 +217,7 @@ class Planner:
                 shell=ShellSnapshotShell(name=shell.name, path=shell.path),
             )
         return StartParams(
-            # Unique beyond the number: a second attempt of the same call uses the same number.
+            # The number is not enough: a second attempt of the same call uses the same number.
             process_id=f"{request.session_id}-{uuid.uuid4()}",
             argv=list(request.argv),
             arg0=request.arg0,
@@ -234,28 +234,28 @@ class Planner:
         )
 
 
-def refuse_half_characters(**texts: str | None) -> None:
+def refuse_lone_surrogates(**texts: str | None) -> None:
     """
-    Refuse texts that cannot be encoded; JSON cannot contain them, a program's arguments can.
+    Refuse strings that cannot be encoded, which arguments from a program may contain.
 
     Raises:
-        CallRefused: One of them has half a surrogate pair; the text names it.
+        CallRefused: A string has a lone surrogate; the text names it.
     """
     for name, text in texts.items():
         try:
             (text or "").encode()
         except UnicodeEncodeError as error:
             raise CallRefused(
-                f"`{name}` has half a surrogate pair at position {error.start}: it is no text"
+                f"`{name}` has a lone surrogate at position {error.start}: it is not valid text"
             ) from None
 
 
-async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
+async def directory_of(environment: Environment, workdir: str | None) -> PathUri:
     """
-    Return the directory that a `workdir` means, normalized as text: `a/link/..` is `a`.
+    Return the directory for a `workdir`, normalized as text: `a/link/..` is `a`.
 
     Raises:
-        CallRefused: It is relative to a directory of another operating system, or no path.
+        CallRefused: It is relative to a directory of another operating system, or not a path.
     """
     if not workdir:
         return await environment.uri()
@@ -269,42 +269,42 @@ async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
 
 
 async def _is_missing(
-    environment: Environment, folder: PathUri, sandbox: SandboxContext | None
+    environment: Environment, directory: PathUri, sandbox: SandboxContext | None
 ) -> bool:
-    """Return True if a directory is known not to exist, as far as the sandbox shows it."""
+    """Return True if a directory is known to be missing, as seen from the sandbox."""
     try:
         found = await environment.filesystem.get_metadata(
-            GetMetadataParams(folder, sandbox=sandbox)
+            GetMetadataParams(directory, sandbox=sandbox)
         )
         return not found.is_directory
     except NotFound:
         return True
     except HoldfastError:
-        # The start meets it, too, and says more about it.
+        # The start fails in the same way, with a more specific error.
         return False
 
 
 def _impossible_start(environment: Environment, request: StartRequest) -> HoldfastError | None:
-    """Return the reason why a command cannot be started anywhere, before anybody is asked."""
+    """Return the error of a command that cannot be started anywhere, without asking anyone."""
     if "\0" not in request.script:
         return None
-    # A NUL would end the argument early and turn the rest into another one.
+    # A NUL would end the argument early and turn the rest into another argument.
     reason = "nul byte found in provided data"
-    # A remote start fails with the server's error, a local one with the system's.
+    # A remote start fails with the server's error, a local one with the kernel's.
     if environment.is_remote:
         return RemoteError(codes.INTERNAL_ERROR, reason)
     return SpawnFailed(reason, program=request.argv[0])
 
 
 def _spawn_failure(error: HoldfastError) -> str:
-    """Return the reason of a failed start, as the model reads it."""
+    """Return the reason of a failed start for the model."""
     cause = error.__cause__
     text = str(cause if isinstance(cause, RemoteError) else error)
     return f"{texts.PROCESS_NOT_CREATED}{text}"
 
 
 CLOSED = "the tools are closed"
-"""The text of a call that comes too late, or whose command was not started yet."""
+"""The text of a call after the close, or one whose command was not started by then."""
 
 
 class Starter:
@@ -326,15 +326,15 @@ class Starter:
         self._listeners = listeners
         self._clock = clock
         self._searching = searching
-        # Timeouts of running starts; closing the tools lets them expire.
+        # Timeouts of starts in progress; closing the tools makes them expire.
         self._under_way: set[asyncio.Timeout] = set()
         self._none_under_way = asyncio.Event()
         self._none_under_way.set()
         self.closed = False
-        """True once nothing may be started any more."""
+        """True once starts are refused."""
 
     def close(self) -> None:
-        """Refuse starts from now on, and end running ones."""
+        """Refuse starts from now on, and end those in progress."""
         self.closed = True
         now = asyncio.get_running_loop().time()
         for limit in self._under_way:
@@ -342,16 +342,16 @@ class Starter:
                 limit.reschedule(now)
 
     async def wait_closed(self) -> None:
-        """Wait until no start is running."""
+        """Wait until no start is in progress."""
         await self._none_under_way.wait()
 
     @asynccontextmanager
     async def ended_by_close(self) -> AsyncIterator[None]:
         """
-        End the block when the tools are closed, whatever it waits for.
+        End the block when the tools are closed, regardless of what it waits for.
 
         Raises:
-            CallRefused: They were closed during the block.
+            CallRefused: The tools were closed during the block.
         """
         limit = asyncio.timeout(None)
         try:
@@ -370,14 +370,14 @@ class Starter:
 
     async def admit(self, environment: Environment, request: StartRequest) -> StartRequest:
         """
-        Let the hooks decide about a command, and return what to start.
+        Have the hooks decide about a command, and return the command to start.
 
-        Listeners are told of a declined one.
+        Listeners are notified of a declined command.
 
         Raises:
-            UnifiedExecError: It may not be started, or cannot be.
+            UnifiedExecError: The command is refused, or cannot be started.
         """
-        # Before the hooks, so that nobody is asked about a command that can never run.
+        # Before the hooks, so that the user is not asked about a command that can never run.
         impossible = _impossible_start(environment, request)
         if impossible is not None:
             failure = _spawn_failure(impossible)
@@ -395,25 +395,25 @@ class Starter:
         self, environment: Environment, request: StartRequest, *, first: HeldSession | None = None
     ) -> HeldSession:
         """
-        Start a command and wait out the grace, a second time if a hook wants that.
+        Start a command and wait for the grace, both twice if a hook requests another attempt.
 
-        Whoever calls this calls `SessionOwner.follow` soon: nobody reads the command.
+        The caller must soon call `SessionOwner.follow`: until then the output is not read.
 
         Args:
-            environment: Where it runs.
-            request: What to start.
-            first: The attempt that was denied late and told to listeners, if this is another
-                attempt of the same call.
+            environment: The environment of the command.
+            request: The command to start.
+            first: For a second attempt of the same call, the first one, which was denied late and
+                announced to listeners.
 
         Raises:
-            UnifiedExecError: It cannot be started.
+            UnifiedExecError: The command cannot be started.
             CallRefused: The tools were closed meanwhile.
-            InvalidParams: The call asks for output in a way that cannot be.
+            InvalidParams: The call's extras about output are invalid.
         """
         while True:
             output: CallOutput | None = None
             if request.arguments.selective:
-                # Checks what the call asks for, before anything is started.
+                # Check the request before a command is started.
                 output = await CallOutput.open(
                     request.arguments,
                     environment,
@@ -433,7 +433,7 @@ class Starter:
                 if verdict is None or verdict.denial is None:
                     break
                 self._owner.follow(held)
-                # Limited: the connection may be lost.
+                # With a limit, since the connection may be lost.
                 await self._clock.wait(session.settled, exec_wait(request.arguments.yield_time_ms))
                 denied = DeniedAttempt(
                     request=request,
@@ -441,7 +441,7 @@ class Starter:
                     message=denial_message(session.output.unreported, verdict.exit_code),
                 )
                 again = await self._hooks.after_denial(denied)
-            # Also after a cancellation: no caller has the session yet.
+            # Including cancellation: no caller has the session yet.
             except BaseException:
                 self._owner.kill(held)
                 self._owner.release(held)
@@ -451,7 +451,7 @@ class Starter:
                 break
             self._owner.release(held, keep_id=True)
             request = again
-        # `aclose` may have finished its sweep before this session existed.
+        # `aclose` may have released all sessions before this one existed.
         if self.closed:
             self._owner.release(held)
             raise CallRefused(CLOSED)
@@ -459,10 +459,10 @@ class Starter:
 
     async def after_late_denial(self, held: HeldSession) -> StartRequest | None:
         """
-        Return what to start instead of a command whose sandbox denied it something late.
+        Return the request for another attempt, if the sandbox denied a command something late.
 
         Raises:
-            CallInterrupted: Somebody was asked and cancelled the call.
+            CallInterrupted: The approver cancelled the call.
             CallRefused: The tools were closed meanwhile.
         """
         session = held.session
@@ -471,7 +471,7 @@ class Starter:
             return None
         if verdict is None or verdict.denial is None or session.killed:
             return None
-        # Set, since there is a verdict.
+        # There is a verdict.
         assert session.ended_at is not None
         denied = DeniedAttempt(
             request=held.attempt.request,
@@ -483,7 +483,7 @@ class Starter:
             async with self.ended_by_close():
                 again = await self._hooks.after_denial(denied)
         except CallInterrupted:
-            # The model never learns its number.
+            # The model never learned its number.
             held.forgotten = True
             raise
         # `clean` may have killed all sessions while the question was open.
@@ -502,7 +502,7 @@ class Starter:
         except HoldfastError as error:
             end_attempt(self._hooks, attempt)
             failure = _spawn_failure(error)
-            # A second attempt (`first` is set) was announced before, and its end still will be.
+            # A second attempt, with `first` set, has already been announced; its end will be, too.
             if first is None:
                 announce_failed_start(self._listeners, request, failure, loop.time() - started)
             raise CreateProcess(rejected_text(failure)) from error

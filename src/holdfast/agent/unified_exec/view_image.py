@@ -1,4 +1,4 @@
-"""Reads an image for a model, under the sandbox of its commands."""
+"""Reads an image for a model, in the sandbox of its commands."""
 
 import struct
 import zlib
@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.agent.unified_exec.options import Options
 from holdfast.agent.unified_exec.result import ImageResult
 from holdfast.agent.unified_exec.tool_errors import CallRefused
-from holdfast.agent.unified_exec.tool_starter import folder_of, refuse_half_characters
+from holdfast.agent.unified_exec.tool_starter import directory_of, refuse_lone_surrogates
 from holdfast.backends import FileSystem
 from holdfast.base.dialect import texts
 from holdfast.base.errors import Refused, RemoteError
@@ -21,9 +21,9 @@ from holdfast.wire.protocol.sandbox import SandboxContext
 __all__ = ["LONGEST_SIDE", "ImageFormat", "image_format", "view_image"]
 
 LONGEST_SIDE: Final = 8_000
-"""Pixels of an image in one direction: the least that any of the large providers takes."""
+"""Most pixels of an image in one direction: the lowest limit among large providers."""
 
-# Bytes of a block; a handle gives no more than 1 MiB at once.
+# Bytes per read; a handle returns at most 1 MiB.
 _BLOCK: Final = 1 << 20
 
 _SMALLER: Final = "make a smaller copy and view that"
@@ -33,20 +33,21 @@ async def view_image(
     environment: Environment, path: str, options: Options, *, call_id: str
 ) -> ImageResult:
     """
-    Return an image by its path.
+    Return an image by path.
 
     Args:
-        environment: The environment that has the file.
+        environment: The environment of the file.
         path: The path as the model wrote it, relative to the directory of the environment.
-        options: The options of the tools: sandbox and largest size.
+        options: The options of the tools, for the sandbox and the largest size.
         call_id: The id of the call.
 
     Raises:
-        CallRefused: It cannot be read, is too large or not an image; the text is for the model.
+        CallRefused: The file cannot be read, is too large or not an image; the text is for the
+            model.
     """
-    refuse_half_characters(path=path)
+    refuse_lone_surrogates(path=path)
     try:
-        uri = await folder_of(environment, path)
+        uri = await directory_of(environment, path)
     except CallRefused as error:
         raise CallRefused(texts.image_not_resolved(path, await environment.uri(), error)) from error
     shown = uri.shown
@@ -74,10 +75,10 @@ async def _content(
     files: FileSystem, uri: PathUri, sandbox: SandboxContext | None, largest: int
 ) -> bytes:
     """
-    Return the content of a file that is small enough.
+    Return the content of a file.
 
     Raises:
-        CallRefused: It is not, or it cannot be read.
+        CallRefused: The file is too large or cannot be read.
     """
     shown = uri.shown
     try:
@@ -93,7 +94,7 @@ async def _content(
             handle = await files.open(OpenParams(handle_id="", path=uri, sandbox=sandbox))
             try:
                 size, ended = 0, False
-                # By blocks: the file may be growing, and its size is not always known.
+                # In blocks: the file may grow, and its size is not always known.
                 while not ended and size <= largest:
                     block, ended = await handle.read_block(size, _BLOCK)
                     blocks.append(block)
@@ -114,29 +115,29 @@ def _reason(error: Refused | RemoteError) -> str:
     return error.message if isinstance(error, RemoteError) else str(error)
 
 
-# -- kind and size of an image, read from the bytes of its file without decoding it
+# -- kind and size of an image, read from its bytes without decoding it
 #
 # A sandboxed command may have written the file, and a decoder outside the sandbox would be a way
-# out of it. So only headers and the ends of files are read, which is enough to refuse what is not
-# an image or is cut off.
+# to escape. So only headers and ends are read, which is enough to refuse files that are not images
+# or are truncated.
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
-# Parts of a file that are looked at; a file made of millions of them would hold the loop.
+# Most parts to read; a file with millions of them would block the event loop.
 _MOST_PARTS = 10_000
 
-# Markers of JPEG that begin a frame, and so have its size; the gaps are tables.
+# JPEG markers of a frame, which contains the size; the gaps are tables.
 _FRAMES = frozenset(
     {*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)}
 )
 
-# Markers of JPEG without a length behind them.
+# JPEG markers that are not followed by a length.
 _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFormat:
-    """The kind of an image, and its size in pixels."""
+    """The kind and the size in pixels of an image."""
 
     mime_type: str
     width: int
@@ -148,21 +149,21 @@ def image_format(data: bytes) -> ImageFormat | None:
     Return the kind and the size of an image: PNG, JPEG, GIF or WebP.
 
     Returns:
-        None for any other content, and for an image without its end or without a size.
+        None for other content, and for an image without an end or a size.
     """
     for begins, mime_type, size in _READERS:
         if data.startswith(begins):
             try:
                 found = size(data)
             except (struct.error, IndexError):
-                # The header itself is cut off.
+                # The header is truncated.
                 return None
             return None if found is None or 0 in found else ImageFormat(mime_type, *found)
     return None
 
 
 def _png(data: bytes) -> tuple[int, int] | None:
-    """Return the size of a PNG whose parts are all there, each with the right checksum."""
+    """Return the size of a PNG that is complete and has correct checksums."""
     at, found = len(_PNG), None
     for _ in range(_MOST_PARTS):
         length, kind = struct.unpack_from(">I4s", data, at)
@@ -181,14 +182,14 @@ def _png(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Return the size in the first frame of a JPEG that has an end after it."""
+    """Return the size in the first frame of a JPEG, if an end follows it."""
     at = 2
     for _ in range(_MOST_PARTS):
         mark, kind = data[at], data[at + 1]
         if mark != 0xFF:
             return None
         if kind == 0xFF:
-            # Any number of these may stand before a marker.
+            # Any number of fill bytes may precede a marker.
             at += 1
         elif kind in _ALONE:
             at += 2
@@ -202,14 +203,14 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
 
 
 def _gif(data: bytes) -> tuple[int, int] | None:
-    """Return the size of a GIF that has its end."""
+    """Return the size of a GIF, if its end is present."""
     width, height = struct.unpack_from("<HH", data, 6)
     ended = data[:6] in (b"GIF87a", b"GIF89a") and data.rstrip(b"\0").endswith(b";")
     return (width, height) if ended else None
 
 
 def _webp(data: bytes) -> tuple[int, int] | None:
-    """Return the size of a WebP that is as long as it says."""
+    """Return the size of a WebP, if its length is correct."""
     length, kind, form = struct.unpack_from("<I4s4s", data, 4)
     if kind != b"WEBP" or length + 8 > len(data):
         return None
@@ -222,7 +223,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     if form == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
         width, height = struct.unpack_from("<HH", data, 26)
-        # The two bits above are a scale for the display.
+        # The two upper bits are a display scale.
         return width & 0x3FFF, height & 0x3FFF
     return None
 

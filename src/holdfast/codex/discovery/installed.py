@@ -1,14 +1,13 @@
 """
-Handler of `capabilities/discoverV2`: the installed plugins and skills.
+Handler for `capabilities/discoverV2`: the installed plugins and skills.
 
-Plugins are in the cache of the Codex home, `plugins/cache/MARKETPLACE/NAME/VERSION`. Skills are
-in three directories: of the Codex home, of the user and of the system. Whether one is enabled
-is for the client to decide; those of a project are not searched. Nothing here fails. Unreadable
-files are left out with a generic warning, since a precise text could reveal files that the
-client may not see.
+Plugins are in the cache of the Codex home, `plugins/cache/MARKETPLACE/NAME/VERSION`. Skills are in
+three directories: of the Codex home, of the user and of the system. The client decides which are
+enabled; skills of projects are not searched. The handler never fails. Unreadable files are left out
+with a generic warning, since a precise text could reveal files that the client may not see.
 
-The real server reads all of this once and watches the files; here they are read for each
-request. See [discovery.installed]; all else was seen on the real server.
+The real server reads everything once and watches the files; here they are read for each request.
+See [discovery.installed]; the rest was observed on the real server.
 """
 
 import asyncio
@@ -48,21 +47,21 @@ from holdfast.wire.protocol.wire_types import Wire
 
 __all__ = ["discover_installed"]
 
-# Limits of the answer: directories that are searched, plugins and skills in them, warnings,
-# and bytes. All are those of the real server.
+# The real server's limits: directories to search, plugins and skills in them, warnings and bytes of
+# the answer.
 _MAX_LOCATIONS = 512
 _MAX_CAPABILITIES = 2_048
 _MAX_WARNINGS = 64
 _MAX_BYTES = 4 << 20
 
-# Characters of a skill's name, together with that of its plugin.
+# Most characters of a skill's name including its plugin's.
 _MAX_NAME = 129
 
 _MAX_INSTALL_FILE = 16 << 10
 _MAX_REMOTE_ID = 1024
 _INSTALL_FILE = ".codex-remote-plugin-install.json"
 
-# Directories that are searched concurrently.
+# Directories to search concurrently.
 _AT_ONCE = 8
 _CACHE = WalkOptions(
     max_depth=1, max_directories=2_000, max_entries=20_000, follow_directory_symlinks=True
@@ -101,7 +100,7 @@ async def discover_installed(
     *,
     codex_home: str,
     user_home: str | None,
-    system_folder: str,
+    system_directory: str,
     sandbox: SandboxContext | None = None,
 ) -> DiscoverInstalledResponse:
     """
@@ -109,21 +108,21 @@ async def discover_installed(
 
     Args:
         files: The file system.
-        codex_home: Absolute path, as the other two.
-        user_home: The user's home, if there is one.
-        system_folder: The directory of the system's files.
-        sandbox: Hides what may not be read; hidden files count as not installed.
+        codex_home: Absolute path, like the other two.
+        user_home: The user's home, if any.
+        system_directory: The directory of the system's files.
+        sandbox: Files that it does not permit to read count as not installed.
     """
     home = PathUri.from_path(codex_home)
     plugins, complete = await _cached_plugins(files, below(home, "plugins", "cache"), sandbox)
-    folders = [
+    directories = [
         ("codex-home-skills", below(home, "skills")),
-        ("system-skills", below(PathUri.from_path(system_folder), "skills")),
+        ("system-skills", below(PathUri.from_path(system_directory), "skills")),
     ]
     if user_home is not None:
         user = below(PathUri.from_path(user_home), ".agents", "skills")
-        folders.insert(1, ("user-agent-skills", user))
-    skills = [_Location(root, source=name) for name, root in folders if root is not None]
+        directories.insert(1, ("user-agent-skills", user))
+    skills = [_Location(root, source=name) for name, root in directories if root is not None]
     locations = [*plugins, *skills][:_MAX_LOCATIONS]
     at_once = asyncio.Semaphore(_AT_ONCE)
 
@@ -145,7 +144,7 @@ async def discover_installed(
 async def _cached_plugins(
     files: FileSystem, cache: PathUri | None, sandbox: SandboxContext | None
 ) -> tuple[list[_Location], bool]:
-    """Return the plugins in use of the cache, and True if the cache was read completely."""
+    """Return the plugins in use in the cache, and True if the cache was read completely."""
     if cache is None:
         return [], True
     try:
@@ -160,28 +159,28 @@ async def _cached_plugins(
         marketplace = parent_of(entry.path)
         if entry.kind == "directory" and marketplace is not None and marketplace != cache:
             name, market = name_of(entry.path), name_of(marketplace)
-            # Other directories do not belong to the layout of the cache.
+            # Other directories are not part of the cache's layout.
             if is_plugin_name(name) and is_marketplace_name(market):
                 packages[f"{name}@{market}"] = entry.path
     locations: list[_Location] = []
     for plugin_id, package in sorted(packages.items()):
-        version = active_version([name async for name in _folders(files, package, sandbox)])
+        version = active_version([name async for name in _subdirectories(files, package, sandbox)])
         root = None if version is None else below(package, version)
         if version is None or root is None:
             continue
         try:
             remote_id = await _remote_id(files, below(package, _INSTALL_FILE), sandbox)
         except (_Unreadable, HoldfastError):
-            # An unreadable file costs the id, not the plugin.
+            # Without the file, only the id is missing.
             remote_id, complete = None, False
         locations.append(_Location(root, _Plugin(plugin_id, version, remote_id)))
     return locations, complete
 
 
-async def _folders(
+async def _subdirectories(
     files: FileSystem, package: PathUri, sandbox: SandboxContext | None
 ) -> AsyncIterator[str]:
-    """Yield the names of subdirectories, without links to directories."""
+    """Yield the names of subdirectories, excluding links."""
     try:
         entries = await files.read_directory(ReadDirectoryParams(package, sandbox=sandbox))
     except HoldfastError:
@@ -220,7 +219,7 @@ async def _remote_id(
     return remote_id
 
 
-# -- what is there
+# -- results
 
 
 async def _look(
@@ -229,7 +228,7 @@ async def _look(
     try:
         metadata = await files.get_metadata(GetMetadataParams(location.root, sandbox=sandbox))
     except HoldfastError as error:
-        # A missing or inaccessible directory is normal on most machines.
+        # Missing or inaccessible directories are normal on most machines.
         unknown = not isinstance(error, NotFound) and error.errno != EACCES
         return _ScanResult(complete=not unknown)
     if not metadata.is_directory:
@@ -256,10 +255,10 @@ async def _look(
 
 
 def _prefixes(manifests: Sequence[CapabilityFile]) -> Iterator[tuple[PathUri, str]]:
-    """Yield the name prefix of each plugin's skills, by the plugin's directory."""
+    """Yield each plugin's directory with the name prefix of its skills."""
     for manifest in manifests:
-        folder = parent_of(manifest.path)
-        plugin = None if folder is None else parent_of(folder)
+        directory = parent_of(manifest.path)
+        plugin = None if directory is None else parent_of(directory)
         if plugin is None:
             continue
         try:
@@ -272,8 +271,8 @@ def _skill(
     skill: SkillFiles, prefixes: Mapping[PathUri, str], source: SkillSource | msgspec.UnsetType
 ) -> InstalledSkill:
     path = skill.instructions.path
-    folder = parent_of(path)
-    head = read_head(skill.instructions.contents, "" if folder is None else name_of(folder))
+    directory = parent_of(path)
+    head = read_head(skill.instructions.contents, "" if directory is None else name_of(directory))
     prefix = next((prefixes[above] for above in ancestors(path) if above in prefixes), None)
     name = head.name if prefix is None else f"{prefix}:{head.name}"
     if len(name) > _MAX_NAME:
@@ -296,7 +295,7 @@ def _plugin(
     location: _Location, scan: DiscoveredRoot, skills: list[InstalledSkill]
 ) -> InstalledPlugin:
     files = scan.plugin
-    # The caller has checked it.
+    # The caller has checked this.
     assert location.plugin is not None
     if files is None:
         raise _Unreadable
@@ -337,15 +336,15 @@ class _Servers(Wire, frozen=True, kw_only=True):
 
 
 def _inline_servers(manifest: str) -> str:
-    """Return the servers as spelled in the manifest, without its white space."""
+    """Return the servers as spelled in the manifest, without insignificant whitespace."""
     raw = msgspec.json.decode(manifest.encode(), type=_Servers).mcp_servers
     return msgspec.json.format(bytes(raw), indent=-1).decode()
 
 
 def _table(text: str) -> dict[str, object]:
     try:
-        # Codex's parser refuses duplicate keys; Python's takes the last one.
-        table = json.loads(text, object_pairs_hook=_no_key_twice)
+        # Codex's parser refuses duplicate keys; Python's uses the last one.
+        table = json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise _Unreadable from error
     if not isinstance(table, dict):
@@ -353,14 +352,14 @@ def _table(text: str) -> dict[str, object]:
     return table
 
 
-def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     table = dict(pairs)
     if len(table) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("duplicate key")
     return table
 
 
-# -- how much of it fits
+# -- limits of the answer
 
 
 class _ResponseBuilder:
@@ -380,7 +379,7 @@ class _ResponseBuilder:
         if found.plugin is not None:
             plugin = found.plugin
             room = _MAX_CAPABILITIES - self._count - 1
-            # A plugin that does not fit is shortened; one after it may still fit as a whole.
+            # A plugin that does not fit is shortened; a later one may still fit completely.
             if len(plugin.skills) > room >= 0:
                 self._full = True
                 plugin = msgspec.structs.replace(plugin, skills=plugin.skills[:room])
@@ -400,7 +399,7 @@ class _ResponseBuilder:
     def finish(self) -> DiscoverInstalledResponse:
         plugins = sorted(self._plugins, key=lambda plugin: plugin.id)
         skills, warnings = self._skills, self._warnings
-        # The warning about the limit comes first, so that it is never cut off itself.
+        # The warning about the limit comes first, so that it is not cut off itself.
         if self._full:
             warnings = [_TOO_MUCH, *warnings[: _MAX_WARNINGS - 1]]
         return DiscoverInstalledResponse(plugins=plugins, skills=skills, warnings=warnings)

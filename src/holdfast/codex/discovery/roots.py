@@ -1,9 +1,9 @@
 """
-Handler of `capabilityRoots/discoverV1`: files of plugins and skills below given directories.
+Handler for `capabilityRoots/discoverV1`: files of plugins and skills below given directories.
 
-Files are not interpreted, except to find out which other files to read. Everything is limited,
-and unreadable files become warnings, so that one broken file does not hide the others.
-See [discovery.roots.*]; the default `.app.json` was seen on the real server.
+Files are only interpreted to find other files to read. Everything is limited, and unreadable files
+become warnings, so that one broken file does not hide others. See [discovery.roots.*]; the default
+`.app.json` was observed on the real server.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from holdfast.wire.protocol.sandbox import SandboxContext
 __all__ = ["MANIFESTS", "MAX_ROOTS", "discover_root", "discover_roots"]
 
 MAX_ROOTS = 128
-"""Directories in one request."""
+"""Most directories in one request."""
 
 MANIFESTS = (".codex-plugin", ".claude-plugin", ".cursor-plugin")
-"""Directories whose `plugin.json` makes their parent a plugin; the first one counts."""
+"""Directories whose `plugin.json` makes the parent a plugin; the first one counts."""
 
-# Bytes of one file, and of all files below one root.
+# Most bytes of one file, and of all files below one root.
 _MAX_FILE = 1 << 20
 _MAX_ROOT = 16 << 20
 
-# Roots that are scanned concurrently.
+# Roots to scan concurrently.
 _AT_ONCE = 8
 
 _SCAN = WalkOptions(
@@ -48,10 +48,10 @@ async def discover_roots(
     files: FileSystem, roots: Sequence[CapabilityRoot]
 ) -> list[DiscoveredRoot]:
     """
-    Scan some directories; return one result for each, in order.
+    Scan directories and return one result for each, in order.
 
     Raises:
-        InvalidRequest: There are too many.
+        InvalidRequest: There are too many directories.
     """
     if len(roots) > MAX_ROOTS:
         raise InvalidRequest(f"capability root discovery accepts at most {MAX_ROOTS} roots")
@@ -67,16 +67,16 @@ async def discover_roots(
 
 
 async def discover_root(files: FileSystem, root: CapabilityRoot) -> DiscoveredRoot:
-    """Scan one directory; errors are part of the result."""
+    """Scan a directory; errors are part of the result."""
     return await _Scan(files, root).run()
 
 
 class _Skipped(Exception):
-    """Error for a file that is left out; its text becomes a warning."""
+    """A file is left out; the text becomes a warning."""
 
 
 class _Scan:
-    """The scan of one directory, with its remaining budget of bytes."""
+    """The scan of one directory, with its remaining byte budget."""
 
     def __init__(self, files: FileSystem, root: CapabilityRoot) -> None:
         self._files = files
@@ -125,9 +125,9 @@ class _Scan:
 
     # -- plugins
 
-    async def _manifest_of(self, folder: PathUri) -> CapabilityFile | None:
+    async def _manifest_of(self, directory: PathUri) -> CapabilityFile | None:
         for kind in MANIFESTS:
-            path = below(folder, kind, "plugin.json")
+            path = below(directory, kind, "plugin.json")
             manifest = None if path is None else await self._read(path)
             if manifest is not None:
                 return manifest
@@ -140,7 +140,7 @@ class _Scan:
         covering = own
         if covering is None:
             for above in ancestors(self._root):
-                # A skill directory may be inside of a plugin whose root was not named.
+                # A skill directory may be inside a plugin whose root was not requested.
                 covering = await self._manifest_of(above)
                 if covering is not None:
                     break
@@ -180,7 +180,7 @@ class _Scan:
         return None if path is None else await self._read(path)
 
     def _inside(self, value: str) -> tuple[str, PathUri | None]:
-        """Return a fault of a path that a manifest declares, or the path."""
+        """Return the fault of a path declared in a manifest, or the path."""
         if not value.startswith("./"):
             return "path must start with `./`", None
         names = [name for name in value.split("/") if name not in {"", "."}]
@@ -197,8 +197,8 @@ class _Scan:
             instructions = await self._read(path)
             if instructions is None:
                 continue
-            folder = parent_of(path)
-            beside = None if folder is None else below(folder, "agents", "openai.yaml")
+            directory = parent_of(path)
+            beside = None if directory is None else below(directory, "agents", "openai.yaml")
             metadata = None if beside is None else await self._read(beside)
             skills.append(SkillFiles(instructions=instructions, metadata=metadata))
         return skills
@@ -206,7 +206,7 @@ class _Scan:
     # -- files
 
     async def _read(self, path: PathUri) -> CapabilityFile | None:
-        """Return a file that may be missing; other faults become a warning."""
+        """Return a file, or None if it is missing; other errors become warnings."""
         try:
             return await self._text(path)
         except _Skipped as skipped:
@@ -226,7 +226,7 @@ class _Scan:
             return None
         if metadata.size > _MAX_FILE:
             raise _Skipped(f"capability file {path} exceeds the {_MAX_FILE}-byte limit")
-        # Checked by size first, so that no huge file is read at all.
+        # Check the size first, to avoid reading huge files.
         if self._bytes + metadata.size > _MAX_ROOT:
             raise _Skipped(f"capability root bundle exceeds the {_MAX_ROOT}-byte limit")
         try:
@@ -249,18 +249,18 @@ def _last(path: PathUri) -> str:
 
 
 def _plugin_of(path: PathUri) -> PathUri | None:
-    """Return the plugin directory of a manifest; None if the file is no manifest."""
-    folder = parent_of(path)
-    if folder is None or _last(path) != "plugin.json" or _last(folder) not in MANIFESTS:
+    """Return the plugin directory of a manifest; None if the file is not a manifest."""
+    directory = parent_of(path)
+    if directory is None or _last(path) != "plugin.json" or _last(directory) not in MANIFESTS:
         return None
-    return parent_of(folder)
+    return parent_of(directory)
 
 
 def _priority(manifest: PathUri) -> int:
-    folder = parent_of(manifest)
-    # Only manifests that `_plugin_of` accepts get here.
-    assert folder is not None
-    return MANIFESTS.index(_last(folder))
+    directory = parent_of(manifest)
+    # `_plugin_of` has accepted the manifest before.
+    assert directory is not None
+    return MANIFESTS.index(_last(directory))
 
 
 def _declarations(text: str) -> dict[str, object]:

@@ -1,22 +1,22 @@
 """
-Parser for the head of a `SKILL.md` and for the `agents/openai.yaml` beside it.
+Parser for the front matter of a `SKILL.md` and for the `agents/openai.yaml` next to it.
 
-Both are YAML written by people, read like the real server does. A scalar is its literal
-text, and a duplicate key is an error. A head that is invalid because of an unquoted `: ` or
-bracket is read again with quotes around such values.
+Both are YAML written by people, and parsed as by the real server: scalars are literal text, and
+duplicate keys are errors. Front matter that is invalid because of an unquoted `: ` or bracket is
+parsed again with quotes around such values.
 """
 
 import json
 import re
 from typing import NamedTuple
 
-import yaml  # type: ignore[import-untyped]  # its types are a package of their own
+import yaml  # type: ignore[import-untyped]  # its types are in a separate package
 
 from holdfast.wire.protocol.discovery import SkillDependencies, SkillPolicy, SkillTool
 
 __all__ = ["SkillHead", "SkillTextError", "read_head", "read_metadata"]
 
-# Characters of names and kinds, and of all other texts.
+# Most characters of names and kinds, and of all other strings.
 _MAX_SHORT = 64
 _MAX_LONG = 1024
 
@@ -31,41 +31,41 @@ _MEMBER = re.compile(r"(?P<key> *[\w-]+:[ \t]+)(?P<value>\S.*)")
 
 
 class SkillTextError(Exception):
-    """Error for a text that cannot be used."""
+    """A file cannot be used."""
 
 
 class SkillHead(NamedTuple):
-    """The head of a skill, each member on one line."""
+    """The front matter of a skill, each member on one line."""
 
     name: str
     description: str
     short_description: str | None
 
 
-def read_head(text: str, folder_name: str) -> SkillHead:
+def read_head(text: str, directory_name: str) -> SkillHead:
     """
-    Parse the head of a skill.
+    Parse the front matter of a skill.
 
     Args:
         text: The content of its `SKILL.md`.
-        folder_name: The default name.
+        directory_name: The default name.
 
     Raises:
-        SkillTextError: There is no head, or it is incomplete.
+        SkillTextError: The front matter is missing or incomplete.
     """
     lines = _head_lines(text)
     try:
-        return _read_head(lines, folder_name)
+        return _read_head(lines, directory_name)
     except SkillTextError:
-        return _read_head(_with_quotes(lines), folder_name)
+        return _read_head(_with_quotes(lines), directory_name)
 
 
 def read_metadata(text: str) -> tuple[SkillDependencies | None, SkillPolicy | None]:
-    """Return the dependencies and the policy of a skill; both None if anything is wrong."""
+    """Return the dependencies and the policy of a skill; both None if anything is invalid."""
     try:
         document = _document(text)
         members = {} if document is None else _members(document)
-        # Only checked: a malformed interface makes the whole file invalid.
+        # Only checked, since a malformed interface makes the whole file invalid.
         _optional_members(members.get("interface"))
         dependencies = _dependencies(members.get("dependencies"))
         return dependencies, _policy(members.get("policy"))
@@ -73,14 +73,14 @@ def read_metadata(text: str) -> tuple[SkillDependencies | None, SkillPolicy | No
         return None, None
 
 
-def _read_head(lines: list[str], folder_name: str) -> SkillHead:
+def _read_head(lines: list[str], directory_name: str) -> SkillHead:
     document = _document("\n".join(lines))
     if document is None:
         raise SkillTextError("it is empty")
     members = _members(document)
     metadata = members.get("metadata")
     more = {} if metadata is None or _is_nothing(metadata) else _members(metadata)
-    name = _text(members.get("name")) or _one_line(folder_name) or "skill"
+    name = _text(members.get("name")) or _one_line(directory_name) or "skill"
     description = _text(members.get("description"))
     short = _text(more.get("short-description"))
     if description is None or len(name) > _MAX_SHORT:
@@ -89,19 +89,19 @@ def _read_head(lines: list[str], folder_name: str) -> SkillHead:
 
 
 def _head_lines(text: str) -> list[str]:
-    """Return the lines between two lines of three dashes, the first at the very top."""
+    """Return the lines between the first line and the next that both are three dashes."""
     lines = text.split("\n")
-    # A byte order mark hides the head from the real server, too.
+    # A byte order mark also hides the front matter from the real server.
     if lines[0].strip() != "---" or lines[0].startswith("\ufeff"):
-        raise SkillTextError("it does not begin with a head")
+        raise SkillTextError("it does not start with front matter")
     for at, line in enumerate(lines[1:], 1):
         if line.strip() == "---":
             return [line.removesuffix("\r") for line in lines[1:at]]
-    raise SkillTextError("the head does not end")
+    raise SkillTextError("the front matter does not end")
 
 
 def _with_quotes(lines: list[str]) -> list[str]:
-    """Quote values that people forget to quote, except in block scalars."""
+    """Quote values that people often forget to quote, except in block scalars."""
     quoted: list[str] = []
     block: int | None = None
     for line in lines:
@@ -113,12 +113,12 @@ def _with_quotes(lines: list[str]) -> list[str]:
         found = _MEMBER.fullmatch(line)
         if found is not None:
             key, value = found["key"].rstrip(), found["value"].partition(" #")[0].rstrip()
-            # A block scalar: its lines are literal text.
+            # The lines of a block scalar are literal text.
             if value[0] in "|>":
                 block = indent
             elif _lacks_quotes(value):
                 value = json.dumps(value, ensure_ascii=False)
-            # A single space, because our YAML reader does not accept a tab there.
+            # A single space, because our YAML parser does not accept a tab there.
             line = f"{key} {value}"
         quoted.append(line)
     return quoted
@@ -145,7 +145,7 @@ def _dependencies(node: yaml.Node | None) -> SkillDependencies | None:
         url = _short(_text(members.get("url")), _MAX_LONG)
         if _short(kind, _MAX_SHORT) is None or _short(value, _MAX_LONG) is None:
             continue
-        # `_short` has returned None otherwise.
+        # `_short` only returns None for None.
         assert kind is not None
         assert value is not None
         tools.append(
@@ -184,15 +184,15 @@ def _short(text: str | None, limit: int) -> str | None:
     return None if text is None or len(text) > limit else text
 
 
-# -- YAML, looked at only where something is wanted: what a text may blow up to is never built
+# -- YAML nodes; only the needed ones are converted, so that a small file cannot become huge
 
 
 def _document(text: str) -> yaml.Node | None:
     try:
-        # `compose` expands no aliases, so a small text cannot become a huge value.
+        # `compose` does not expand aliases, so a small file cannot become a huge value.
         return yaml.compose(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        raise SkillTextError("it is no YAML") from error
+        raise SkillTextError("it is not valid YAML") from error
 
 
 def _members(node: yaml.Node) -> dict[str, yaml.Node]:
@@ -201,7 +201,7 @@ def _members(node: yaml.Node) -> dict[str, yaml.Node]:
     members: dict[str, yaml.Node] = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode) or key.value in members:
-            raise SkillTextError("a key is no text, or stands twice")
+            raise SkillTextError("a key is not a string, or occurs twice")
         members[key.value] = value
     return members
 
@@ -220,7 +220,7 @@ def _items(node: yaml.Node | None) -> list[yaml.Node]:
 
 
 def _text(node: yaml.Node | None) -> str | None:
-    """Return a text on one line, or None if it is empty."""
+    """Return a string on one line, or None if it is empty."""
     if node is None or _is_null(node):
         return None
     if not isinstance(node, yaml.ScalarNode):
@@ -237,7 +237,7 @@ def _is_null(node: yaml.Node) -> bool:
 
 
 def _is_nothing(node: yaml.Node) -> bool:
-    """Return True for `metadata:` without a value; unlike elsewhere `~` is not accepted there."""
+    """Return True for `metadata:` without a value; unlike elsewhere, `~` is not accepted."""
     return _is_plain(node) and not node.value
 
 

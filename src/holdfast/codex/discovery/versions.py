@@ -1,4 +1,4 @@
-"""The version of an installed plugin that is in use, by the names of its directories."""
+"""Selects the version of an installed plugin in use, by the names of its directories."""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from functools import cmp_to_key
 
 __all__ = ["active_version", "is_marketplace_name", "is_plugin_name"]
 
-# Directory of a version under development; it takes precedence over all others.
+# Directory of a version under development, which takes precedence over all others.
 LOCAL = "local"
 
 _PLUGIN = re.compile(r"[A-Za-z0-9._-]+")
@@ -19,29 +19,29 @@ _SEMANTIC = re.compile(
 
 
 def is_plugin_name(name: str) -> bool:
-    """Return True if a directory name can be that of a plugin."""
+    """Return True if a name is valid for a plugin's directory."""
     return _PLUGIN.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def is_marketplace_name(name: str) -> bool:
-    """Return True if a directory name can be that of a marketplace."""
+    """Return True if a name is valid for a marketplace's directory."""
     return _MARKETPLACE.fullmatch(name) is not None
 
 
 def active_version(names: Iterable[str]) -> str | None:
-    """Return the version in use among directory names, or None."""
+    """Return the directory name of the version in use, or None."""
     versions = sorted(
         (name for name in names if _VERSION.fullmatch(name) and name not in {".", ".."}),
         key=cmp_to_key(_compare),
     )
-    # A developer works on it, so it wins over any number.
+    # A developer is working on it, so it wins over any number.
     if LOCAL in versions:
         return LOCAL
     return versions[-1] if versions else None
 
 
 def _compare(left: str, right: str) -> int:
-    """Compare by number if both are semantic versions, else by text."""
+    """Compare by number if both are semantic versions, otherwise by text."""
     parsed = _SEMANTIC.fullmatch(left), _SEMANTIC.fullmatch(right)
     if parsed[0] is None or parsed[1] is None:
         return (left > right) - (left < right)
@@ -51,7 +51,7 @@ def _compare(left: str, right: str) -> int:
 
 def _key(version: re.Match[str]) -> tuple[object, ...]:
     numbers = tuple(int(version[part]) for part in (1, 2, 3))
-    # A version without a suffix is the release, which follows its pre-releases.
+    # A version without a suffix is the release, which sorts after its pre-releases.
     return (
         numbers,
         version[4] is None,

@@ -57,4 +57,4 @@ def environments_file(environ: Mapping[str, str]) -> Path:
 def codex_home(environ: Mapping[str, str]) -> Path:
     """Return the home of Codex: `$CODEX_HOME`, else `~/.codex`."""
     home = environ.get(names.HOME_VARIABLE)
-    return Path(home) if home else user_home(environ) / names.HOME_FOLDER
+    return Path(home) if home else user_home(environ) / names.HOME_DIRECTORY

@@ -2,7 +2,7 @@
 Asks for approval on the terminal of a caller.
 
 The server reads the terminal only while a question is open. When the caller has ended, it stops
-reading at once, since the next keys are for the shell of the person.
+reading immediately, since the next keys are for the person's shell.
 """
 
 import os
@@ -22,7 +22,7 @@ __all__ = ["approver_on"]
 # O_NOCTTY: the terminal must not become the controlling one of the server.
 _FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
 
-# Bytes of a line: the line discipline of a terminal delivers no longer ones.
+# Most bytes of a line: the line discipline of a terminal does not deliver longer ones.
 _MOST = 4096
 
 
@@ -30,9 +30,9 @@ class _TypedLines:
     """
     Lines of a terminal, until `close` or the end of the process that asked.
 
-    They end, too, when another job of the terminal is in front: what is typed is for that one.
+    They also end when another job of the terminal is in the foreground: input is for that job.
 
-    It has the part of a file that `TerminalApprover` needs.
+    It implements the part of a file that `TerminalApprover` needs.
     """
 
     def __init__(self, path: str, caller: int) -> None:
@@ -56,7 +56,7 @@ class _TypedLines:
         return os.isatty(self._fd)
 
     def readline(self) -> str:
-        """Return the next line; an empty text at the end, or once nobody waits for an answer."""
+        """Return the next line; empty at the end, or once the caller no longer waits."""
         with self._reading:
             if self._fd < 0:
                 return ""
@@ -64,11 +64,11 @@ class _TypedLines:
             if self._closed in ready or self._ended in ready:
                 return ""
             try:
-                if not _is_in_front(self._caller):
+                if not _is_in_foreground(self._caller):
                     return ""
                 return os.read(self._fd, _MOST).decode("utf-8", "replace")
             except OSError:
-                # The terminal was hung up.
+                # The terminal has hung up.
                 return ""
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class _TypedLines:
             self._fd = -1
 
 
-def _is_in_front(pid: int) -> bool:
+def _is_in_foreground(pid: int) -> bool:
     """Return False if a process is in a background job of its terminal."""
     fields = stat_fields(f"/proc/{pid}")
     group, in_front = int(fields[2]), int(fields[5])
@@ -95,7 +95,7 @@ def approver_on(caller: Caller, number: int, terminals: Terminals) -> Iterator[T
     Args:
         caller: The process.
         number: Its descriptor.
-        terminals: What else is on it.
+        terminals: Commands and questions on all terminals.
 
     Raises:
         OSError: The terminal cannot be opened.

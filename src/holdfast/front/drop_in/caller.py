@@ -37,7 +37,7 @@ class Caller:
     cwd_exists: bool
     """False if the working directory was removed."""
     descriptors: frozenset[int]
-    """Open descriptors, the socket to the server among them."""
+    """Open descriptors, including the socket to the server."""
     signal_mask: int
     """Blocked signals, as a bit mask."""
     group: int

@@ -1,4 +1,4 @@
-"""Decides by the approval policy and the rules whether a command line may run."""
+"""Decides whether a command line may run, by the approval policy and the rules."""
 
 import asyncio
 import os
@@ -59,7 +59,7 @@ class Judge:
         self, caller: Caller, settings: ShellSettings, sandbox: SandboxContext | None
     ) -> Clearance:
         """
-        Decide about a command line, and ask on the caller's terminal if need be.
+        Decide about a command line, and ask on the caller's terminal if necessary.
 
         Returns:
             How to run the command line: in which sandbox, or which program without one.
@@ -75,7 +75,7 @@ class Judge:
         except InvalidParams as error:
             raise LineRefused(f"policy: {error}") from error
         called = read_invocation(caller.argv, settings.shell)
-        # A person may type into a terminal; nothing else is known before it runs.
+        # A person may type into a terminal; other input is unknown before it runs.
         if called.line is None and called.file is None and caller.terminal != _STDIN:
             raise LineRefused(f"{_UNSEEN} HOLDFAST_SH_POLICY=off lets it run")
         request = CommandRequest(

@@ -1,5 +1,5 @@
 """
-Questions and sandboxed commands on the terminals of callers: never both at once.
+Keeps questions and sandboxed commands on the terminals of callers apart.
 
 A command could write over a question, and show another one than the person answers. So while a
 question is open, the commands in sandboxes that share its terminal are stopped, and none is
@@ -28,7 +28,7 @@ _GUARD = os.path.realpath(terminal_guard.__file__)
 # Seconds for all commands of a terminal to stop; without that, nothing is asked.
 _STOP_LIMIT = 10.0
 
-# Seconds for starts in progress to end, each of which has a bound of its own.
+# Seconds for starts in progress to end; each has its own bound.
 _START_LIMIT = 60.0
 
 # Undoes what a command may have written before it was stopped, so that a question could not be
@@ -72,7 +72,7 @@ class Terminals:
         self._commands[first] = devices
 
     def remove_command(self, first: int | None) -> None:
-        """Forget a sandbox that has ended; None for one that was never built."""
+        """Remove a sandbox that has ended; None for one that was never built."""
         if first is not None:
             self._commands.pop(first, None)
 

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from holdfast.agent.approvals.start_permission import Clearance
     from holdfast.front.drop_in import judging
 else:
-    # Imports all approvals, which only users with a policy need: a server starts while its first
-    # caller waits.
+    # Imports all approvals, which only users with a policy need: the first caller waits while the
+    # server starts.
     judging = late_module("holdfast.front.drop_in.judging")
 
 __all__ = ["IDLE", "ShellServer", "run_server", "serve"]
@@ -100,7 +100,7 @@ class ShellServer:
         # Starts of sandboxes that are not in `_inside` yet; done when they are, or have failed.
         self._starting: dict[DelegatedStart, asyncio.Future[None]] = {}
         self._terminals = Terminals()
-        # Imported with the first policy: most users have none.
+        # Imported with the first policy, which most users do not have.
         self._judge: judging.Judge | None = None
 
     async def prepare(self) -> None:
@@ -154,7 +154,7 @@ class ShellServer:
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, _ = _CREDENTIALS.unpack(raw)
         if uid != os.geteuid() or pid <= 0:
-            # Closing the connection tells the launcher.
+            # Closing the connection notifies the launcher.
             return
         # The launcher waits for the response, so its pid is not reused meanwhile.
         caller = read_caller(pid)
@@ -219,7 +219,7 @@ class ShellServer:
         return namespace in self._inside.values()
 
     def _end_start(self, handed: DelegatedStart) -> None:
-        """Let callers go on that wait for a start; a second call does nothing."""
+        """Release callers that wait for a start; idempotent."""
         starting = self._starting.pop(handed, None)
         if starting is not None:
             starting.set_result(None)
@@ -331,7 +331,7 @@ class ShellServer:
         """Return the exit status of a command, and a line about a denial or None."""
         try:
             if not await handed.built():
-                # bubblewrap has said why, on the same stderr.
+                # bubblewrap has reported the reason on the same stderr.
                 return tables.CANNOT_RUN, "holdfast-sh: the sandbox could not be built"
         except (SpawnFailed, OSError) as error:
             return tables.CANNOT_RUN, f"holdfast-sh: {error}"
@@ -545,7 +545,7 @@ async def _pass_signals(connection: socket.socket, caller: Caller, handed: Deleg
 
 
 def run_server(paths: ShellPaths, ready: int, *, idle: float | None = None) -> None:
-    """Run the server: listen, report it, and serve until no callers come any more."""
+    """Run the server: listen, report that, and serve until callers stop coming."""
     # Left behind by a server that was killed: the lock guarantees that none listens.
     with suppress(FileNotFoundError):
         os.unlink(paths.socket)
@@ -575,5 +575,5 @@ async def serve(paths: ShellPaths, listener: socket.socket, *, idle: float = IDL
     finally:
         with suppress(OSError):
             os.unlink(paths.socket)
-    # After the unlink no caller can connect any more; those that did before are served.
+    # After the unlink no caller can connect; earlier ones are still served.
     await server.serve_left(listener)

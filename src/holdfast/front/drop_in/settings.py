@@ -37,9 +37,9 @@ class ShellSettings:
     sandbox: str = "workspace-write"
     """Name of a profile or path of a profile file; `none` for no sandbox."""
     sandbox_write: tuple[str, ...] = ()
-    """Further paths that the sandbox lets be written; relative ones are in the workspace."""
+    """Further paths that the sandbox permits writing; relative ones are in the workspace."""
     workspace: str | None = None
-    """Path of the directory that `workspace-write` lets be written; None for the caller's."""
+    """Path of the directory that `workspace-write` permits writing; None for the caller's."""
     environment: str = "local"
     """Environment of commands: `local`, or a name in `environments.toml`."""
     policy: str | None = None

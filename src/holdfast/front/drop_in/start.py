@@ -1,8 +1,8 @@
 """
 Starts the server of `holdfast-sh`, one per user.
 
-The launcher runs this if no server listens. If many launchers do so at once, a lock on a file
-lets one of them start the server, while the others wait.
+The launcher runs this if no server listens. If many launchers do so at once, a file lock makes the
+others wait while one of them starts the server.
 """
 
 import fcntl
@@ -20,11 +20,11 @@ from holdfast.front.drop_in.shell_paths import ShellPaths, make_private
 
 __all__ = ["ensure_server", "server_listens"]
 
-# Seconds for a new server to listen, also on a busy machine.
+# Seconds for a new server to listen, even on a busy machine.
 _START_LIMIT = 20.0
 
-# Variables that the server takes over from its first caller. None of them may decide about the
-# shells of other callers.
+# Variables that the server inherits from its first caller. None of them may affect the shells of
+# other callers.
 _KEPT = ("LANG", "LC_ALL", "PATH", "TZ", "HOLDFAST_SH_IDLE")
 
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -79,7 +79,7 @@ def _wait(ready: int) -> None:
 
 
 def _become_server(paths: ShellPaths, environ: Mapping[str, str], ready: int) -> None:
-    """Execute the server in a forked child, in a session of its own; never returns."""
+    """Execute the server in a forked child, in a separate session; never returns."""
     try:
         os.setsid()
         # A second fork: a session leader could acquire a controlling terminal.

@@ -1,9 +1,9 @@
 """
-Keeps a terminal quiet while a question is open on it, as a program with a process of its own.
+Keeps a terminal quiet while a question is open on it; runs in a separate process.
 
-It stops the commands in sandboxes that share the terminal, and sets `tostop`, so that what
-writes from the background is stopped by the kernel. When its standard input ends, it continues
-everything and restores the terminal: so that happens, too, if the server that asks is killed.
+It stops the commands in sandboxes that share the terminal, and sets `tostop`, so that the kernel
+stops background processes that write. When its standard input ends, it continues everything and
+restores the terminal, even if the server that asks was killed.
 
     python -I -S terminal_guard.py hold|release TERMINAL DEVICE tostop|-tostop PID…
 
@@ -117,12 +117,12 @@ class Guard:
         self._changed = False
         processes, _ = _processes()
         on_terminal = {pid: one for pid, one in processes.items() if one.terminal == device}
-        # What a person stops meanwhile by Ctrl-Z is in front, and stays stopped.
+        # Jobs that a person stops by Ctrl-Z meanwhile are in the foreground, and stay stopped.
         self._in_front = {process.in_front for process in on_terminal.values()}
         self._stopped_before = {pid for pid, one in on_terminal.items() if one.state == "T"}
 
     def stop_writers(self) -> None:
-        """Let the kernel stop background processes that write to the terminal."""
+        """Make the kernel stop background processes that write to the terminal."""
         with suppress(termios.error):
             modes = termios.tcgetattr(self._terminal)
             if not modes[_FLAGS] & termios.TOSTOP:
@@ -153,7 +153,7 @@ class Guard:
                 if pid not in self._stopped:
                     handle = os.pidfd_open(pid)
                     now = _read(pid)
-                    # The number may stand for another process by now.
+                    # The pid may have been reused.
                     if now is None or now.parent != processes[pid].parent:
                         os.close(handle)
                         continue
@@ -164,7 +164,7 @@ class Guard:
 
     def _sandboxes(self) -> frozenset[int]:
         """Return the first processes of sandboxes that have not ended."""
-        # The number of another one may stand for any process by now.
+        # The pids of the others may have been reused.
         ended = {handle for handle, _ in self._running.poll(0)}
         return frozenset(pid for pid, handle in self._first.items() if handle not in ended)
 
@@ -187,7 +187,7 @@ class Guard:
                     os.kill(pid, signal.SIGCONT)
 
     def release_after_another(self, *, changed: bool) -> None:
-        """Do the same for a guard that was killed, which may have changed the terminal."""
+        """Do the same on behalf of a guard that was killed; it may have changed the terminal."""
         self._changed = changed
         for pid in _descendants(self._sandboxes(), _processes()[0]):
             with suppress(OSError):

@@ -1,7 +1,7 @@
 """
 Builds the answers for command lines that run without a sandbox of this server.
 
-They run in another environment, or a rule lets their program out of the sandbox.
+They run in another environment, or a rule permits their program outside the sandbox.
 """
 
 import os
@@ -35,7 +35,7 @@ def environment_of(caller: Caller, settings: ShellSettings) -> dict[str, str]:
 
 
 def outside(caller: Caller, settings: ShellSettings, program: "RealProgram") -> bytes:
-    """Return a table that executes a program that a rule lets out of the sandbox."""
+    """Return a table that executes a program that a rule permits outside the sandbox."""
     path, *arguments = program.argv
     env = {**environment_of(caller, settings), **program.env}
     return tables.run_instead(path, [program.arg0 or path, *arguments], env)

@@ -98,7 +98,7 @@ class Console:
         self._ended: dict[str, asyncio.Event] = {}
         self._calls: dict[int, str] = {}
         self._call: asyncio.Task[ExecResult] | None = None
-        # Set by Ctrl-C while a person is attached to a command.
+        # Set by Ctrl-C while the user is attached to a command.
         self._interrupted = asyncio.Event()
         self._latest: int | None = None
         # Texts about background commands, to be shown before the next prompt.
@@ -343,7 +343,7 @@ class Console:
         first = numbers[1] if len(numbers) > 1 else 1
         last = numbers[2] if len(numbers) > 2 else first + _READ_LINES - 1
         call = self._calls.get(key)
-        # By the call if it is known: a call id stands for one command only.
+        # By the call if known, since a call id identifies a single command.
         page = await self._tools.read_output(key if call is None else call, lines=(first, last))
         self._screen.output(page.output.encode("utf-8", "replace"))
         self._screen.line(
@@ -408,7 +408,7 @@ class Console:
         """Return the session that is named, or the latest one."""
         if words:
             return _number(words[0])
-        # The command that a person dealt with last, if it still runs.
+        # The command that the user last interacted with, if it still runs.
         running = self._tools.sessions()
         if self._latest is not None and any(one.session_id == self._latest for one in running):
             return self._latest
@@ -430,7 +430,7 @@ def _number(word: str) -> int:
     try:
         return int(word)
     except ValueError:
-        raise LineError(f"`{word}` is no number of a command") from None
+        raise LineError(f"`{word}` is not the number of a command") from None
 
 
 def _seconds(word: str) -> float:
@@ -439,5 +439,5 @@ def _seconds(word: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= _LONGEST_WAIT:
-        raise LineError(f"`{word}` is no number of seconds from 0 to {_LONGEST_WAIT:g}")
+        raise LineError(f"`{word}` is not a number of seconds from 0 to {_LONGEST_WAIT:g}")
     return value

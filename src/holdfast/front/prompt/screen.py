@@ -40,7 +40,7 @@ class Screen:
             self._at_start = True
 
     def line(self, text: str, style: str | None = None) -> None:
-        """Write a line, on a line of its own."""
+        """Write a line, starting on a fresh one."""
         self.fresh_line()
         self._stream.write(f"{self._painted(text, style)}\n")
         self._stream.flush()

@@ -55,6 +55,6 @@ async def _discover_installed(
         client.filesystem,
         codex_home=settings,
         user_home=home if home and os.path.isabs(home) else None,
-        system_folder=executor_config.SYSTEM_FOLDER,
+        system_directory=executor_config.SYSTEM_DIRECTORY,
         sandbox=params.sandbox,
     )

@@ -45,7 +45,7 @@ def sandbox_directories(context: SandboxContext, cwd: str | None) -> tuple[str, 
 
 
 def _foreign(uri: PathUri | None, what: str, error: ForeignPathUri) -> InvalidParams:
-    return InvalidParams(texts.foreign_folder(what, uri, error))
+    return InvalidParams(texts.foreign_directory(what, uri, error))
 
 
 def policy_directories(context: SandboxContext) -> tuple[PathUri | None, tuple[PathUri, ...]]:

@@ -228,7 +228,7 @@ async def test_an_approver_that_never_answers_is_not_waited_for() -> None:
         raise AssertionError
 
     flow = ApprovalFlow(Approvals(approver=never, ask_limit=0.01))
-    with pytest.raises(CommandRefused, match="nobody answered in time"):
+    with pytest.raises(CommandRefused, match="no answer arrived in time"):
         await flow.admit(escalated())
 
 

@@ -118,7 +118,7 @@ async def test_a_lost_line_names_what_may_have_changed(folder: Path) -> None:
     with pytest.raises(PatchFailed) as failure:
         await apply_patch(THREE, files=files, cwd=str(folder))
     assert failure.value.left == (f"{folder}/deep/er/b", f"{folder}/a")
-    assert f"could not be put back: {folder}/deep/er/b, {folder}/a" in str(failure.value)
+    assert f"could not be restored: {folder}/deep/er/b, {folder}/a" in str(failure.value)
 
 
 async def test_mode_survives(folder: Path) -> None:
@@ -249,10 +249,10 @@ def update(*lines: str) -> str:
 @pytest.mark.parametrize(
     ("content", "text", "message"),
     [
-        ("", "é" * 250, "Invalid patch: it has 500 bytes, the most are 400"),
-        ("", "\n" * 60, "Invalid patch: it has 60 lines, the most are 50"),
+        ("", "é" * 250, "Invalid patch: it has 500 bytes, the limit is 400"),
+        ("", "\n" * 60, "Invalid patch: it has 60 lines, the limit is 50"),
         ("", patch(*["*** Delete File: x"] * 4), "Invalid patch: it names more than 3 files"),
-        ("y" * 200, update("@@", "-x"), "it has 200 bytes, the most are 100"),
+        ("y" * 200, update("@@", "-x"), "it has 200 bytes, the limit is 100"),
         ("y" * 90, patch("*** Update File: a", "@@", "+" + "z" * 90), "more than 250 bytes"),
         ("y\n" * 30, update("@@", "-x", "+y"), "it has more than 20 lines"),
         ("y\n" * 18, update("@@", "-y", "+1", "@@", "-y ", "-z", "+2"), "Failed to find"),
@@ -272,7 +272,7 @@ async def test_too_much(folder: Path, content: str, text: str, message: str) -> 
 
 
 async def test_half_a_character(folder: Path) -> None:
-    with pytest.raises(PatchMismatch, match="half a surrogate pair"):
+    with pytest.raises(PatchMismatch, match="lone surrogate"):
         await apply_patch(
             patch("*** Add File: \ud800", "+x"), files=LocalFileSystem(), cwd=str(folder)
         )

@@ -50,7 +50,7 @@ async def test_events_come_in_their_order_to_every_listener() -> None:
     first, quiet = listeners.add(deltas=True), listeners.add(deltas=False)
     events: list[ToolEvent] = [began(), delta(1), ended()]
     for event in events:
-        listeners.tell(event)
+        listeners.send(event)
     listeners.close()
     assert [event async for event in first] == events
     assert [event async for event in quiet] == [events[0], events[2]]
@@ -60,10 +60,10 @@ async def test_events_come_in_their_order_to_every_listener() -> None:
 async def test_a_listener_that_does_not_read_loses_its_oldest_live_output_only() -> None:
     listeners = Listeners()
     listener = listeners.add(deltas=True)
-    listeners.tell(began())
+    listeners.send(began())
     for number in range(QUEUED_DELTAS + 10):
-        listeners.tell(delta(number))
-    listeners.tell(ended())
+        listeners.send(delta(number))
+    listeners.send(ended())
     listener.close()
     events = [event async for event in listener]
     assert events[0] == began()
@@ -76,7 +76,7 @@ async def test_a_listener_that_is_hopelessly_behind_is_closed() -> None:
     listeners = Listeners()
     listener = listeners.add(deltas=True)
     for number in range(QUEUED_EVENTS + 1):
-        listeners.tell(began(str(number)))
+        listeners.send(began(str(number)))
     assert listener.overflowed
     assert not listeners.any
     assert len([event async for event in listener]) == QUEUED_EVENTS
@@ -87,7 +87,7 @@ async def test_a_cancelled_wait_loses_no_event() -> None:
     listener = listeners.add(deltas=True)
     waiting = asyncio.ensure_future(anext(listener))
     await asyncio.sleep(0)
-    listeners.tell(began())
+    listeners.send(began())
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     async with listener:
@@ -110,7 +110,7 @@ async def test_the_ends_that_nobody_reads_lose_their_output_and_stay() -> None:
     listener = listeners.add(deltas=False)
     large = Captured(bytes(QUEUED_BYTES // 4), bytes(QUEUED_BYTES // 4), omitted=5)
     for number in range(5):
-        listeners.tell(msgspec.structs.replace(ended(f"c{number}"), output=large))
+        listeners.send(msgspec.structs.replace(ended(f"c{number}"), output=large))
     listeners.close()
     events = [event async for event in listener]
     ends = [event for event in events if isinstance(event, CommandEnded)]
@@ -124,7 +124,7 @@ async def test_a_listener_that_reads_gets_all_output() -> None:
     listener = listeners.add(deltas=False)
     large = Captured(bytes(QUEUED_BYTES))
     for _ in range(3):
-        listeners.tell(msgspec.structs.replace(ended(), output=large))
+        listeners.send(msgspec.structs.replace(ended(), output=large))
         event = await anext(listener)
         assert isinstance(event, CommandEnded)
         assert event.output == large
@@ -136,7 +136,7 @@ async def test_early_output_that_nobody_reads_is_bounded_too() -> None:
     listener = listeners.add(deltas=False)
     large = Captured(bytes(QUEUED_BYTES // 2))
     for number in range(4):
-        listeners.tell(msgspec.structs.replace(began(f"c{number}"), early=large))
+        listeners.send(msgspec.structs.replace(began(f"c{number}"), early=large))
     listeners.close()
     begins = [event async for event in listener if isinstance(event, CommandBegan)]
     assert [len(begin.early.head) for begin in begins] == [0, 0, large.size, large.size]
@@ -149,7 +149,7 @@ async def test_a_listener_is_closed_that_does_not_read_large_input() -> None:
     listener = listeners.add(deltas=False)
     sent = InputSent(call_id="c", session_id=1000, stdin="x" * (QUEUED_BYTES // 2))
     for _ in range(9):
-        listeners.tell(sent)
+        listeners.send(sent)
     assert listener.overflowed
     assert not listeners.any
     assert len([event async for event in listener]) == 3
@@ -167,8 +167,8 @@ async def test_live_output_between_other_events_keeps_its_place() -> None:
     listener = listeners.add(deltas=True)
     told: list[ToolEvent] = [delta(0), began("a"), delta(1), delta(2), ended("a"), delta(3)]
     for event in told:
-        listeners.tell(event)
+        listeners.send(event)
     assert [await anext(listener) for _ in range(4)] == told[:4]
-    listeners.tell(began("b"))
+    listeners.send(began("b"))
     listener.close()
     assert [event async for event in listener] == [*told[4:], began("b")]

@@ -26,7 +26,7 @@ async def discover(files: LocalFileSystem, base: Path) -> DiscoverInstalledRespo
         files,
         codex_home=str(base / "codex"),
         user_home=str(base / "user"),
-        system_folder=str(base / "etc"),
+        system_directory=str(base / "etc"),
     )
 
 

@@ -40,7 +40,7 @@ def test_segments_rules_sandbox_and_ground(rules: Path, capsys: pytest.CaptureFi
     ]
     text = explained(capsys, "-r", str(rules), "--escalated", "--", "make", "all")
     assert "because:       it asks for more than its sandbox gives" in text
-    assert "sandbox:       none: whoever is asked may let it out" in text
+    assert "sandbox:       none: the approver may let it out" in text
     assert "proposed rule: make all" in text
 
 

@@ -1,8 +1,9 @@
 """
-Splitting: the commands that one argument list would run.
+Finds the commands that an argument list would run.
 
-There are two views. A narrow one is for what may be allowed (`plain`). A wide one is for what may
-have to be asked about or refused (`reader`, `wrappers`, `literals`). Reading is bounded (`budget`).
+There are two views: a narrow one for commands that may be allowed (`plain`), and a wide one for
+commands that may have to be asked about or refused (`script_reader`, `wrappers`, `literals`).
+Reading is bounded (`budget`).
 """
 
 from holdfast.agent.approvals.split.plain import SplittingUnavailable

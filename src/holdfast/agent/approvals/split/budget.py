@@ -1,4 +1,4 @@
-"""Limit on the work spent on one command: a script may be written to waste the reader's time."""
+"""Limits the work for one command: a script may be designed to waste time."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ __all__ = [
 ]
 
 MAX_TEXT = 256 * 1024
-"""Characters of an argument list that are looked through."""
+"""Most characters to analyse in an argument list."""
 
 MAX_COMMANDS = 2000
-"""Commands that are taken out of one argument list. Each is compared with the rules."""
+"""Most commands found in one argument list. Each is compared with the rules."""
 
 MAX_DEPTH = 40
-"""Parentheses, substitutions, scripts in scripts and wrappers of wrappers, all together."""
+"""Most levels of parentheses, substitutions, nested scripts and nested wrappers in total."""
 
 MAX_SECONDS = 0.25
-"""Processor time of this thread for one argument list."""
+"""Most seconds of this thread's CPU time for one argument list."""
 
 
-# What a message shows of the script: a reserved word, or one character.
+# The part of the script shown in a message: a reserved word, or one character.
 _SIGN = re.compile(r"case\b|\[\[|.", re.DOTALL)
 _SHOWN = {"`": "the backtick", "": "something"}
 
 
 class UnreadableError(Exception):
-    """A script cannot be read to its end. The text says why, for the person who is asked."""
+    """A script cannot be read completely. The text says why, for the person who is asked."""
 
 
 class AmbiguousError(UnreadableError):
-    """Shells read the script differently, and which of the readings counts is not known."""
+    """Shells read the script differently, and it is unknown which reading applies."""
 
 
 class ScriptSyntaxError(UnreadableError):
@@ -54,7 +54,7 @@ class ScriptSyntaxError(UnreadableError):
         sign = "" if match is None else match[0]
         super().__init__(f"{_SHOWN.get(sign, f'`{sign}`')} {why}")
         self.script = script
-        """The text in which the mistake is: the whole script, or a part that was taken out."""
+        """The text with the error: the whole script, or an extracted part."""
         self.position = position
 
     @property
@@ -67,12 +67,12 @@ class ScriptSyntaxError(UnreadableError):
 
 
 class TooCostlyError(UnreadableError):
-    """The budget of the whole argument list is spent: nothing more of it is read."""
+    """The budget of the whole argument list is exhausted, which ends reading."""
 
 
 @contextmanager
 def part_of_script() -> Iterator[None]:
-    """Make each error ambiguous: what a shell reads apart may fail, and the script goes on."""
+    """Make each error ambiguous: a separately read part may fail while the script continues."""
     try:
         yield
     except (TooCostlyError, AmbiguousError):
@@ -85,7 +85,7 @@ class Budget:
     """Limits for reading one argument list; each method raises `UnreadableError` beyond them."""
 
     def __init__(self) -> None:
-        # Processor time, so that a busy machine does not change what is decided.
+        # CPU time, so that a busy machine does not affect the decision.
         self._deadline = time.thread_time() + MAX_SECONDS
         self._text = 0
         self._commands = 0
@@ -93,22 +93,22 @@ class Budget:
 
     @property
     def late(self) -> bool:
-        """The processor time is used up."""
+        """True if the CPU time is used up."""
         return time.thread_time() > self._deadline
 
     def forgive(self, seconds: float) -> None:
-        """Do not count processor time that was spent on something else than reading."""
+        """Exclude CPU time that was not spent on reading."""
         self._deadline += seconds
 
     def check_time(self) -> None:
-        """Raise if the processor time is used up."""
+        """Raise if the CPU time is used up."""
         if self.late:
             raise TooCostlyError("it takes too long to read")
 
     def spend_text(self, length: int) -> None:
-        """Count characters that are about to be read."""
+        """Count characters before reading them."""
         self._text += length
-        # Scripts inside of scripts are read again; four times the limit is room for that.
+        # Scripts inside scripts are read again; four times the limit leaves room for that.
         if length > MAX_TEXT or self._text > 4 * MAX_TEXT:
             raise TooCostlyError("it is too long")
 
@@ -127,6 +127,6 @@ class Budget:
             self.check_time()
 
     def check_depth(self, depth: int) -> None:
-        """Raise if `depth` levels are too many."""
+        """Raise if `depth` exceeds the limit."""
         if depth > MAX_DEPTH:
             raise UnreadableError("it is nested too deeply")

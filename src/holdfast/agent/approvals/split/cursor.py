@@ -8,7 +8,7 @@ __all__ = ["Cursor"]
 
 
 class Cursor:
-    """A text, and how much of it was read."""
+    """A text with a read position."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -20,7 +20,7 @@ class Cursor:
         return self._at
 
     def text_since(self, position: int) -> str:
-        """Return what was read since `position`."""
+        """Return the text read since `position`."""
         return self._text[position : self._at]
 
     def go_back(self, position: int) -> None:
@@ -29,7 +29,7 @@ class Cursor:
 
     @property
     def char(self) -> str:
-        """The next character, or an empty text at the end."""
+        """The next character; empty at the end."""
         return self._text[self._at : self._at + 1]
 
     def looking_at(self, text: str) -> bool:
@@ -41,11 +41,11 @@ class Cursor:
         return pattern.match(self._text, self._at) is not None
 
     def skip(self, count: int) -> None:
-        """Go on by `count` characters."""
+        """Skip `count` characters."""
         self._at += count
 
     def take(self, pattern: re.Pattern[str]) -> str | None:
-        """Read what matches `pattern` here, if anything does."""
+        """Read a match of `pattern` at this position, if any."""
         match = pattern.match(self._text, self._at)
         if match is None:
             return None

@@ -44,7 +44,7 @@ def read_document(lexer: Lexer, document: Document, depth: int, *, nested: bool)
 
 
 def _take_line(lexer: Lexer, *, joined: bool) -> str:
-    """Read one line; with `joined`, also those that a backslash joins to it."""
+    """Read one line; with `joined`, including lines that a backslash joins to it."""
     parts = []
     while True:
         line = lexer.take(_LINE) or ""

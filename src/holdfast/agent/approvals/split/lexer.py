@@ -1,8 +1,8 @@
 """
-Reading the words of a shell script: quotes, expansions, here-documents.
+Reads the words of a shell script: quotes, expansions, here-documents.
 
-Commands inside of a word, such as `$(…)`, are read on the way. `reader` does that, because
-it knows where a command begins; it hands its function for that to the lexer.
+Commands inside a word, such as `$(…)`, are read on the way. `script_reader` passes the function for
+that to the lexer, because it knows where a command begins.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ class Lexer(Cursor):
     def read_word(self, depth: int) -> Word:
         """Read one word. It is empty and not quoted if none begins here."""
         self._budget.spend_word()
+        begin = self._at
         word = Word()
         pieces = word.pieces
         while run := self.char:
@@ -160,6 +161,8 @@ class Lexer(Cursor):
             self._expand_value(word, depth)
         if ZSH_TABLE.match(word.text) or ZSH_TABLE.match(word.text_if_unset):
             self.note_for_zsh("a variable of zsh makes functions or names of commands")
+        if not self._text.isascii() and signs.ZSH_NAME.search(self._text[begin : self._at]):
+            self.note_for_zsh("a name has a letter beyond ASCII, which only zsh allows")
         if (script := prompt_command(word.text)) is not None:
             self._read_as_commands(script.replace(UNKNOWN, "${_}"), depth)
         return word
@@ -362,7 +365,10 @@ class Lexer(Cursor):
                 self.note_for_zsh("a variable of zsh makes functions or names of commands")
             if CODE_IN_PATTERN.search(self._text[named : self._at]) is not None:
                 self.note_for_zsh("a pattern of zsh may run code")
-            if assigned or self._text.startswith(("=", "~=", "^="), named):
+            splits = self._text.startswith(("=", "~=", "^="), named)
+            if splits and not quoted and any(" " in part.text for part in word if part.quoted):
+                raise AmbiguousError("shells disagree about a blank in quotes in an expansion")
+            if assigned or splits:
                 # Split at its blanks, also in quotes: a value has none, and zsh has signs for it.
                 word = [replace(piece, quoted=False) for piece in word]
             if operator[-1] in "-=" and (value := self._argument(named)):

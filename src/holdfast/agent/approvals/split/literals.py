@@ -1,4 +1,4 @@
-"""Every command that can be seen in an argument list, at any depth."""
+"""Collects every command found in an argument list, at any depth."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from holdfast.agent.approvals.split.read_input import (
     input_arguments,
     input_delimiter,
     may_run_text,
+    read_arguments,
     reads_input,
 )
 from holdfast.agent.approvals.split.script_reader import read_expanded, read_script
@@ -43,29 +44,29 @@ _MAX_VALUES = 4
 
 class Literals:
     """
-    The commands of one argument list, collected.
+    Collects the commands of one argument list.
 
-    Each is kept as it would be called, and under other spellings that a rule may use: without
-    the directories before its name, without variables that may be empty, without its wrapper.
+    Each is kept as it would be called, and in other spellings that a rule may use: without the
+    directories before its name, without variables that may be empty, and without its wrapper.
     """
 
     def __init__(self, budget: Budget, *, zsh: bool = False) -> None:
         """
         Args:
-            budget: What reading may cost.
+            budget: Limit on the work of reading.
             zsh: The shell is zsh; otherwise one of the commands may be.
         """
         self._budget = budget
         self._found: dict[tuple[str, ...], None] = {}
-        # Scripts that were read already. With and without unset variables they are often equal.
+        # Scripts already read. With and without unset variables they are often equal.
         self._scripts: set[tuple[str, bool, tuple[str, ...]]] = set()
-        # Commands and scripts that are not analysed yet, with their nesting level.
+        # Commands and scripts to analyse, with their nesting levels.
         self._pending: deque[tuple[Inner, int]] = deque()
-        # Texts that a command may read and run: here-documents, and what commands print. A text
-        # may get there through a pipe, from a group around it, or as a substitution.
+        # Texts that a command may read and run: here-documents and output of commands. They may
+        # reach it through a pipe, from an enclosing group, or as a substitution.
         self._inputs: dict[str, int] = {}
         self._printed: dict[str, int] = {}
-        # A command prints a text that only the shell will know.
+        # True if a command prints a text that only the shell will know.
         self._prints_unknown = False
         self._use = _TextUse.NONE
         self._aliases: dict[str, list[str]] = {}
@@ -75,11 +76,13 @@ class Literals:
         # substitution outside quotes makes blanks of its lines. A shell that takes its input for a
         # terminal's ends them at a carriage return, too.
         self._signs: dict[tuple[str, str], None] = {("\n", " "): None, ("\r", "\n"): None}
+        # What separates the arguments that `xargs` reads.
+        self._delimiters: dict[str, None] = {}
         self._zsh = zsh
-        # Why zsh may run something that cannot be seen.
+        # Why zsh may run a command that cannot be found.
         self._for_zsh: str | None = None
         self.unseen: str | None = None
-        """The first reason why something could not be read to its end."""
+        """The first reason why something could not be read completely."""
         self.fault: str | None = None
         """The syntax error of the script itself, with its position."""
 
@@ -89,24 +92,24 @@ class Literals:
         return tuple(self._found)
 
     def add_command(self, words: Sequence[str]) -> None:
-        """Collect a command and all that it runs."""
+        """Collect a command and all commands that it runs."""
         self._pending.append((Inner(tuple(words)), 0))
         self._drain()
 
     def add_commands(self, commands: Sequence[tuple[str, ...]]) -> None:
-        """Collect the commands of one script and all that they run."""
+        """Collect the commands of one script and all commands that they run."""
         for words in commands:
             self._pending.append((Inner(words), 0))
         self._drain()
 
     def add_script(self, script: str, *, posix: bool) -> tuple[ReadCommand, ...]:
-        """Collect the commands of a script and all that they run; return its own ones."""
+        """Collect the commands of a script and all that these run; return the script's commands."""
         read: tuple[ReadCommand, ...] = ()
         try:
             read = self._read_script(script, 0, posix=posix)
         except UnreadableError as error:
             self._unseen(error)
-            # Parts that were taken out of it are scripts of their own: a here-document, backticks.
+            # Extracted parts, such as a here-document or backticks, count as separate scripts.
             if isinstance(error, ScriptSyntaxError) and error.script == script:
                 self.fault = error.located
         self._drain()
@@ -130,7 +133,7 @@ class Literals:
             self._unseen(AmbiguousError(self._for_zsh))
 
     def _queue_texts(self) -> bool:
-        """Queue the texts that commands run as scripts; return True if there are some."""
+        """Queue the texts that commands run as scripts; return True if there are any."""
         if self._use is _TextUse.NONE:
             return False
         if self._prints_unknown:
@@ -143,6 +146,9 @@ class Literals:
                         other = text.replace(end, kept)
                         inner = Inner(script=other, posix=True, guess=True)
                         self._pending.append((inner, depth + 1))
+                for delimiter in self._delimiters:
+                    if read := read_arguments(text, delimiter):
+                        self._pending.append((Inner(read), depth + 1))
             texts.clear()
         return bool(self._pending)
 
@@ -150,7 +156,7 @@ class Literals:
         self.unseen = self.unseen or str(error)
 
     def _read_inner(self, inner: Inner, depth: int) -> None:
-        """Read a script that was found in another one."""
+        """Read a script found in another one."""
         assert inner.script is not None
         if not inner.arguments and "$" in inner.script:
             # It may be run by a shell that has arguments, as by `eval`.
@@ -170,7 +176,7 @@ class Literals:
                 self._unseen(error)
             _, newline, rest = inner.script.partition("\n")
             if newline:
-                # A shell that reads its input goes on with the next line.
+                # A shell that reads its input continues with the next line.
                 self._pending.append((replace(inner, script=rest), depth + 1))
 
     def _read_expanded(self, inner: Inner, depth: int) -> None:
@@ -216,11 +222,11 @@ class Literals:
     def _take(
         self, command: ReadCommand, depth: int, aliases: frozenset[str] = frozenset()
     ) -> None:
-        """Queue the spellings of a command that was read, and keep what it reads."""
+        """Queue the spellings of a command, and keep its input."""
         self._for_zsh = self._for_zsh or command.for_zsh
         for text in command.input_texts:
             self._inputs.setdefault(text, depth)
-            # The value of a variable, perhaps.
+            # This may be the value of a variable.
             for part in texts_expanded_later(text):
                 self._pending.append((Inner(expanded=part, guess=True), depth))
         words: list[Word] = []
@@ -236,13 +242,15 @@ class Literals:
             self._pending.append((Inner(spelling, aliases=aliases), depth))
 
     def _add(self, words: tuple[str, ...], depth: int, aliases: frozenset[str]) -> None:
-        """Keep one command and queue what it runs."""
+        """Keep a command and queue the commands that it runs."""
         if words in self._found:
             return
         self._budget.spend_command()
         self._use = max(self._use, _text_use(words))
-        if delimiter := input_delimiter(words):
-            self._signs[delimiter, " "] = None
+        if (delimiter := input_delimiter(words)) is not None:
+            self._delimiters[delimiter] = None
+            if delimiter:
+                self._signs[delimiter, " "] = None
         if (given := input_arguments(words)) and len(self._arguments) < _MAX_VALUES:
             self._arguments[given] = None
         self._zsh = self._zsh or base_name(words[0]) in ZSH
@@ -258,7 +266,7 @@ class Literals:
         self._note_alias(words)
         self._replace_alias(words, depth, aliases)
         if words[0].startswith("=") and len(words[0]) > 1:
-            # zsh looks =sh up like a command.
+            # zsh resolves =sh like a command.
             self._pending.append((Inner((words[0][1:], *words[1:])), depth + 1))
         for spelling in _paths(words):
             self._found[spelling] = None
@@ -274,7 +282,7 @@ class Literals:
             self._unseen(error)
 
     def _note_alias(self, words: tuple[str, ...]) -> None:
-        """Remember the aliases that a command makes; they count for commands before it, too."""
+        """Remember the aliases that a command defines; they also count for earlier commands."""
         if words[0] != "alias":
             return
         for word in words[1:]:
@@ -288,7 +296,7 @@ class Literals:
                     self._replace_alias(found, 0, frozenset())
 
     def _replace_alias(self, words: tuple[str, ...], depth: int, aliases: frozenset[str]) -> None:
-        """Queue what a command becomes if its name is an alias."""
+        """Queue the command that results if the name is an alias."""
         if words[0] in aliases:
             return
         for value in self._aliases.get(words[0], ()):
@@ -302,7 +310,7 @@ class Literals:
 
 
 def _spellings(words: list[Word]) -> Iterator[tuple[str, ...]]:
-    """Yield a command with its unknown parts marked, and with them left out."""
+    """Yield a command with its unknown parts marked, and without them."""
     marked = tuple([word.text for word in words])
     if marked:
         yield marked
@@ -317,10 +325,10 @@ def _spellings(words: list[Word]) -> Iterator[tuple[str, ...]]:
 
 def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """
-    Yield a command with its name as it is, and as a rule may name it.
+    Yield a command with its name unchanged, and as a rule may spell it.
 
-    A relative path gets its file name. An absolute one only loses detours: rules compare its
-    file name themselves, unless a `host_executable` says which paths count.
+    A relative path is reduced to its file name. An absolute one is only normalized: rules compare
+    its file name, unless a `host_executable` restricts the paths.
     """
     name = words[0]
     if name != UNKNOWN:

@@ -1,10 +1,9 @@
 """
 Plain scripts: words and quoted text, joined by `&&`, `||`, `;`, `|` and ends of lines.
 
-Only commands of a plain script can be allowed one by one. So what is plain is decided twice: by
-the tree-sitter grammar and by Holdfast's own reader. Both must see the same commands. The
-grammar alone takes a carriage return for a blank and cuts words at a joined line, where bash does
-not.
+Only commands of a plain script can be allowed individually. So two parsers, the tree-sitter grammar
+and Holdfast's own reader, must find the same commands. The grammar alone treats a carriage return
+as a blank and splits words at a joined line, unlike bash.
 """
 
 from __future__ import annotations

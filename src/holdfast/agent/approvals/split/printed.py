@@ -1,6 +1,7 @@
-"""Texts that `echo`, `printf` and their like print, as another command may read them."""
+"""Texts printed by `echo`, `printf` and similar, as another command may read them."""
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 
 from holdfast.agent.approvals.split.shell_arguments import SHELLS, base_name, read_shell_arguments
@@ -11,10 +12,10 @@ __all__ = ["printed_texts"]
 _PRINTERS = frozenset(["echo", "print", "printf", "strftime", "syswrite", "yes"])
 _FORMATTING = frozenset(["print", "printf"])
 
-# Words at the beginning of the arguments that may be options and their values.
+# First arguments that may be options and their values.
 _MAX_OPTIONS = 4
 
-# Times that a format is used again, for arguments that are left.
+# Most repetitions of a format for remaining arguments.
 _MAX_ROUNDS = 64
 
 _ESCAPED_QUOTE = re.compile(r"\\(['\"])")
@@ -37,9 +38,9 @@ _DIRECTIVE = re.compile(
 
 def printed_texts(words: Sequence[str]) -> Iterator[str | None]:
     """
-    Yield each text that a command may print, if it is one that prints its arguments.
+    Yield each text that a command may print, if it prints its arguments.
 
-    None stands for a text that only the shell will know.
+    None means a text that only the shell will know.
     """
     name = base_name(words[0])
     if name in SHELLS:
@@ -89,7 +90,7 @@ def _printed_by_find(words: Sequence[str]) -> Iterator[str]:
 
 
 def _with_format(form: str) -> Iterator[str]:
-    """Yield a format as it is printed with nothing, or an unknown text, for its directives."""
+    """Yield a format with its directives replaced by nothing, or by an unknown text."""
     for value in ("", UNKNOWN):
         for known in ({"%%": "%"}, {"%%": "%", "%t": "\t", "%n": "\n"}):
             printed = _ANY_DIRECTIVE.sub(lambda match: known.get(match[0], value), form)  # noqa: B023
@@ -97,24 +98,27 @@ def _with_format(form: str) -> Iterator[str]:
 
 
 def _decoded(text: str) -> Iterator[str]:
-    """Yield a text as it is, and with its escapes decoded."""
+    """Yield a text unchanged, and with its escapes decoded."""
     yield text
     if "\\\n" in text:
         yield text.replace("\\\n", "\n")
     if "\\" in text:
-        # What follows \c is not printed.
+        # Text after \c is not printed.
         shown = text.replace(UNKNOWN, "${_}").partition("\\c")[0]
         yield decode_ansi_c(shown, printed=True)
         if _NUL.search(shown) is not None:
             # The end of an item, for `xargs -0` and its like.
-            yield decode_ansi_c(_NUL.sub("\n", shown), printed=True)
+            items = [decode_ansi_c(item, printed=True) for item in _NUL.split(shown)]
+            yield "\n".join(items)
+            # Signs of a shell mean nothing in an argument.
+            yield " ".join(map(shlex.quote, items))
         if "\\'" in shown or '\\"' in shown:
             # Not all of them take a backslash off a quote.
             yield decode_ansi_c(_ESCAPED_QUOTE.sub(r"\\\\\1", shown), printed=True)
 
 
 def _formatted(form: str, arguments: Sequence[str]) -> str:
-    """Return what `printf` makes of a format and its arguments, with one blank for several."""
+    """Return the output of `printf` for a format and arguments, with blanks collapsed."""
     left = list(arguments)
 
     def number(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""A command as it was read, and the here-documents that it waits for."""
+"""A parsed command, and its pending here-documents."""
 
 from dataclasses import dataclass, field
 
@@ -14,11 +14,11 @@ class ReadCommand:
 
     words: list[Word] = field(default_factory=list)
     input_texts: list[str] = field(default_factory=list)
-    """Here-documents and here-strings: what the command reads, if that can be seen."""
+    """Known input of the command: here-documents and here-strings."""
     awaits_input: bool = False
     """A here-document of the command begins on a later line."""
     for_zsh: str | None = None
-    """Instead of a command, why zsh may run something here that cannot be seen."""
+    """Instead of a command, the reason why zsh may run a hidden command here."""
 
     def add_input(self, text: Word) -> None:
         """Add an expanded text, with its unknown parts marked and as if they were not set."""

@@ -1,9 +1,10 @@
-"""Commands that run what they read, and how they cut it into words."""
+"""Commands that run their input, and how they split it into words."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections.abc import Sequence
 
 from holdfast.agent.approvals.split.shell_arguments import (
@@ -14,33 +15,33 @@ from holdfast.agent.approvals.split.shell_arguments import (
 )
 from holdfast.agent.approvals.split.words import UNKNOWN, decode_ansi_c
 
-__all__ = ["input_arguments", "input_delimiter", "may_run_text", "reads_input"]
+__all__ = ["input_arguments", "input_delimiter", "may_run_text", "read_arguments", "reads_input"]
 
 
 def may_run_text(words: Sequence[str]) -> bool:
     """
-    Return True if a command may run a text that is made elsewhere in the script.
+    Return True if a command may run a text produced elsewhere in the script.
 
-    Its script is the output of another command, or it starts a shell for what it reads.
+    Its script is the output of another command, or it starts a shell for its input.
     """
     name = base_name(words[0])
     if name in _INPUT_RUNNERS:
         return True
     runs = name in SHELLS or name in _TEXT_RUNNERS
-    # A pattern may stand for the name of its input.
+    # A pattern may match the name of its input.
     return runs and any(not _SHELL_DECIDES.isdisjoint(word) for word in words[1:])
 
 
 _SHELL_DECIDES = frozenset([UNKNOWN, "*", "?", "["])
 _TEXT_RUNNERS = frozenset([".", "eval", "source", "trap"])
-# Programs that run a shell, or what they read, unless they are given a command.
+# Programs that run a shell, or their input, unless they have a command as an argument.
 _INPUT_RUNNERS = frozenset(
     ["at", "batch", "chroot", "doas", "fakeroot", "newgrp", "nsenter", "parallel", "runuser"]
 ) | frozenset(["script", "setarch", "sg", "ssh", "su", "sudo", "unshare", "xargs"])
 
 
 def reads_input(words: Sequence[str]) -> bool:
-    """Return True if a command runs what it reads: a shell without a script, or `source`."""
+    """Return True if a command runs its input: a shell without a script, or `source`."""
     name = base_name(words[0])
     if name in (".", "source"):
         return any(_is_input(word) for word in words[1:3])
@@ -55,7 +56,7 @@ def reads_input(words: Sequence[str]) -> bool:
 
 
 def input_arguments(words: Sequence[str]) -> tuple[str, ...]:
-    """Return what `$0`, `$1` and so on are in what a command runs."""
+    """Return the values of `$0`, `$1` and so on in the script that a command runs."""
     if base_name(words[0]) in (".", "source"):
         return ("sh", *words[2:])
     if base_name(words[0]) not in SHELLS:
@@ -68,10 +69,14 @@ def input_arguments(words: Sequence[str]) -> tuple[str, ...]:
     return ("sh", *called.operands[0 if called.from_input else 1 :])
 
 
-def input_delimiter(words: Sequence[str]) -> str:
-    """Return the character between two arguments in the input of `xargs -d`; empty for others."""
+def input_delimiter(words: Sequence[str]) -> str | None:
+    """
+    Return what separates the arguments in the input of `xargs`; None for another command.
+
+    It is empty for blanks, between which quotes count.
+    """
     if base_name(words[0]) != "xargs":
-        return ""
+        return None
     for number, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
         if is_long_option(name, "delimiter"):
@@ -82,6 +87,16 @@ def input_delimiter(words: Sequence[str]) -> str:
             continue
         return decode_ansi_c(found, printed=True)[:1]
     return ""
+
+
+def read_arguments(text: str, delimiter: str) -> tuple[str, ...]:
+    """Return the arguments that `xargs` reads from a text; signs of a shell mean nothing there."""
+    try:
+        found = text.split(delimiter) if delimiter else shlex.split(text)
+    except ValueError:
+        # A quote that is not closed ends the input.
+        found = text.split()
+    return tuple(filter(None, found))
 
 
 _INPUT_FILE = re.compile(r"-|(.*/)?(dev/(stdin|fd/\d+)|proc/[^/]+/(task/[^/]+/)?fd/\d+)")

@@ -1,11 +1,11 @@
 """
-Reading a shell script for the commands in it.
+Reads a shell script to find the commands in it.
 
-The reader knows how shells cut text into words, and where a command begins. It does not know
-whether a script is correct, and nothing is run: a command in a branch that is never taken
-counts like any other. Where bash and a POSIX shell read a text differently, both readings
-count. What the reader cannot make sense of raises `UnreadableError`; the commands before
-that position are kept, because a shell runs them before it finds the mistake.
+The reader knows how shells split text into words and where a command begins. It does not check
+whether a script is correct or run anything: a command in a branch that is never taken counts like
+any other. If bash and a POSIX shell read a text differently, both readings count. Text that cannot
+be interpreted raises `UnreadableError`; commands before that position are kept, because a shell
+runs them before it finds the error.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read_script(
     Args:
         text: The script.
         budget: What reading may cost.
-        found: Gets the commands, those inside of others first.
+        found: Receives the commands, inner ones first.
         posix: The shell may be one that has no `[[` and no `((`.
         arguments: What `$0`, `$1` and so on stand for; without any, nothing is known of them.
 
@@ -247,7 +247,8 @@ class _CommandListReader:
         if separator is None:
             return False
         lexer.refuse_joined_sign(separator)
-        if separator == "&!" and lexer.char and lexer.char in "[({!":
+        # A comment for zsh, a part of a word for others.
+        if separator in ("&!", "&|") and lexer.char and lexer.char in "[({!#":
             raise AmbiguousError("shells disagree about a sign after &")
         self._next_command()
         if separator in (";;", ";&", ";;&", ";|") and self._open and self._open[-1] == "body":
@@ -255,7 +256,7 @@ class _CommandListReader:
         return True
 
     def _read_redirection(self, sign: str) -> None:
-        """Read the target of a redirection, which is no word of the command."""
+        """Read the target of a redirection, which is not a word of the command."""
         lexer = self._lexer
         self._started = True
         lexer.skip_blanks()
@@ -335,7 +336,7 @@ class _CommandListReader:
             self._fork()
 
     def _read_reserved(self, text: str | None) -> bool:
-        """Read what follows a reserved word; return False if `text` is none."""
+        """Read the text after a reserved word; return False if `text` is not one."""
         if text in _OPENERS:
             return True
         if text == "case":

@@ -16,7 +16,7 @@ __all__ = [
 
 POSIX_SHELLS = frozenset(["sh", "dash", "ash", "busybox", "posh", "yash"])
 FOREIGN_SHELLS = frozenset(["fish", "csh", "tcsh", "nu", "elvish", "xonsh", "rc", "es"])
-"""Shells with a grammar of their own."""
+"""Shells with a different grammar."""
 SHELLS = (
     POSIX_SHELLS
     | frozenset(["bash", "rbash", "zsh", "rzsh", "zsh5", "ksh", "ksh93", "rksh", "mksh", "pdksh"])
@@ -24,10 +24,10 @@ SHELLS = (
     | FOREIGN_SHELLS
 )
 """
-Shells whose `-c` is looked into.
+Shells whose `-c` is analysed.
 
-Some have a grammar of their own. Most of what they run is seen nevertheless; what cannot be
-read is asked about.
+Some have a different grammar. Most of their commands are found anyway; scripts that cannot be read
+need a question.
 """
 
 
@@ -64,16 +64,16 @@ ZSH = frozenset(["zsh", "rzsh", "zsh5"])
 
 @dataclass(frozen=True, slots=True)
 class ShellArguments:
-    """The script that a shell was given, and where it reads another one from."""
+    """The script in the arguments of a shell, and sources of further scripts."""
 
     script: str | None
     """The script of `-c`; empty if the option has none."""
     operands: tuple[str, ...]
-    """The words after it, or after the options: a file and its arguments."""
+    """The words after the script or the options: a file and its arguments."""
     from_input: bool
-    """The shell runs what it reads from its standard input."""
+    """True if the shell runs its standard input."""
     start_file: str | None = None
-    """The file that an option of bash names, which an interactive shell runs first."""
+    """The file in an option of bash that an interactive shell runs first."""
 
 
 def base_name(name: str) -> str:
@@ -82,7 +82,7 @@ def base_name(name: str) -> str:
 
 
 def is_long_option(word: str, *names: str) -> bool:
-    """Return True if a word is a long option of these names, in full or cut short."""
+    """Return True if a word is a long option with one of these names, possibly abbreviated."""
     return word.startswith("--") and len(word) > 2 and any(n.startswith(word[2:]) for n in names)
 
 
@@ -133,7 +133,7 @@ def _is_bash_option(word: str) -> bool:
 
 
 def _short_options(letters: str, *, zsh: bool) -> tuple[str, int]:
-    """Return the letters that are options, and how many of the next words they take."""
+    """Return the option letters, and how many of the next words they take."""
     if zsh:
         # A name may be attached to the letter.
         before, option, name = letters.partition("o")

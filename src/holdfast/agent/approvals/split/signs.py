@@ -1,4 +1,4 @@
-"""Signs of shell syntax that the lexer looks for, as patterns."""
+"""Patterns for the shell syntax that the lexer recognises."""
 
 import re
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
 # Lines joined by a backslash, and what comes after them.
 JOINED = re.compile(r"(?:\\\n)+(.?)")
 JOINED_NAME = re.compile(r"(?:\\\n)+[A-Za-z0-9_]")
-# A joined line before or behind the name in ${name}, or between the signs that follow it.
+# A joined line before or after the name in ${name}, or between the operators that follow it.
 JOINED_OPERATOR = re.compile(r":*\\\n")
 JOINED_PARAMETER = re.compile(r"[=~^+#!]*[A-Za-z0-9_@*#?$!-]*:*\\\n")
 LONGER_SIGNS = frozenset(
@@ -84,24 +84,28 @@ DOLLAR_QUOTE = re.compile(r"\$['\"]")
 IN_DEFAULT = re.compile(r"[^'\"\\$`<>{}]+")
 IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]<>]+")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
-# ${name}: flags of zsh, signs before the name, the name, which zsh lets be empty.
+# ${name}: flags of zsh, signs before the name, and the name, which may be empty in zsh.
 FLAGS = re.compile(r"\([^()'\"\\$`{}\n]*\)")
-# Signs of zsh between the dollar sign and the name; an ordinary text for others.
+# Signs between the dollar sign and the name in zsh; ordinary text in other shells.
 ZSH_SIGN = re.compile(r"[=~^+]")
 ZSH_SIGN_IN_QUOTES = re.compile(r"[=~^+]+[A-Za-z_0-9{@*]")
+# A name with a letter beyond ASCII, after a dollar sign or before a value: one of zsh only.
+ZSH_NAME = re.compile(
+    r"\$\{?[=~^+#!]*[A-Za-z_0-9]*[^\x00-\x7f\W]|^[A-Za-z_0-9]*[^\x00-\x7f\W]\w*(?:\[.*)?\+?="
+)
 _NAME_OR_SIGN = r"(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])"
 _PARAMETER = rf"[=~^+#!]*{_NAME_OR_SIGN}"
 INDEXED = re.compile(rf"[=~^+#!]*{_NAME_OR_SIGN}?(?=\[)")
-# ${name:-word}: the word that stands for a variable that is not set, or that is.
+# ${name:-word}: the word that replaces an unset or a set variable.
 DEFAULT = re.compile(rf"{_PARAMETER}(?::?[-=+]|::=)|[=~^+#!]*:[-=+]")
 DEFAULT_OF_MEMBER = re.compile(r":?[-=+]|::=")
 # ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
 PATTERN_OPERATOR = re.compile(_PARAMETER + r"(?:\[[^]]*\])?[#%/^,]")
-# ${name/*/text}: the pattern matches a variable that is not set.
+# ${name/*/text}: the pattern matches an unset variable.
 _EMPTY_PATTERN = _PARAMETER + r"(?:\[[^]]*\])?//?[#%]?\**/(?!\})"
 # A name and what may follow it; anything else is a form that only some shells have.
 NAMED = re.compile(rf"(?!{_EMPTY_PATTERN}){_PARAMETER}" + r"(?=[}:#%/^,@*\[?]|\Z)|[#!]\}")
-# ${name:1}: what follows the colon is arithmetic.
+# ${name:1}: arithmetic follows the colon.
 PART_OF_VALUE = re.compile(r":(?![-=+?])")
 PARAMETER_PART = re.compile(_PARAMETER + PART_OF_VALUE.pattern)
 # ${name@P}: the value as a prompt.
@@ -111,19 +115,19 @@ ARGUMENT = re.compile(r"[0-9]+|[@*]")
 IN_NO_ARITHMETIC = re.compile(r"[;&|<>()#\n]")
 # Signs in ((…)) that change how lines are read where it is two subshells.
 DOUBTFUL_ARITHMETIC = re.compile(r"<<|[#'\"`\\\n]")
-# Variables whose value can be known. IFS is a blank, as it is at the start.
+# Variables with a known value. IFS is a blank, as at the start.
 _KNOWN_VARIABLES = {"IFS": " ", "SHELL": "sh", "BASH": "bash", "0": "sh"}
 KNOWN_PARAMETER = re.compile(r"(IFS|SHELL|BASH|0)(?![A-Za-z0-9_])")
 
 
 def known_value(name: str, *, quoted: bool) -> str:
-    """Return what a variable stands for if nothing sets it: nothing, for most."""
-    # A blank in quotes separates no words.
+    """Return the value of a variable that is not set: empty, for most."""
+    # A blank in quotes does not separate words.
     return "" if quoted and name == "IFS" else _KNOWN_VARIABLES.get(name, "")
 
 
 def argument(name: str, arguments: Sequence[str]) -> str:
-    """Return what `$1`, `$@` and their like stand for, `$0` first; empty beyond the last."""
+    """Return the value of `$1`, `$@` and similar, `$0` first; empty beyond the last."""
     if not name.isdecimal():
         return " ".join(arguments[1:])
     return "".join(arguments[int(name) : int(name) + 1]) if len(name) < 4 else ""
@@ -131,7 +135,7 @@ def argument(name: str, arguments: Sequence[str]) -> str:
 
 def joins_in_substitution(document: str) -> bool:
     """Return True if a line may be joined in a comment or in quotes of a substitution."""
-    # Not one regular expression, which would try each start anew.
+    # Not a single regular expression, which would retry from each start.
     for wanted in (("$(", "`"), ("#", "'"), ("\\\n",)):
         found = [at for at in map(document.find, wanted) if at >= 0]
         if not found:

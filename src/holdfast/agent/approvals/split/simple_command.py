@@ -19,14 +19,14 @@ from holdfast.agent.approvals.split.shell_arguments import POSIX_SHELLS, ZSH, ba
 __all__ = ["Split", "split_command"]
 
 _SPLIT_SHELLS = frozenset(["bash", "zsh", "sh"])
-# Commands after which a shell reads no further line.
+# Commands after which a shell does not read further lines.
 _ENDING = frozenset(["exec", "exit", "logout", "return"])
 _SYSTEM_FOLDERS = ("/bin", "/usr/bin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """The commands of one argument list, in a narrow view and in a wide one."""
+    """The commands of one argument list, in a narrow and a wide view."""
 
     segments: tuple[tuple[str, ...], ...]
     """The commands that a rule may allow: those of a plain script, or the argument list alone."""
@@ -35,16 +35,16 @@ class Split:
     """True if the argument list is a shell with a plain script, whose commands are `segments`."""
 
     literals: tuple[tuple[str, ...], ...]
-    """Every command that can be seen anywhere. For prompt, forbidden and dangerous only."""
+    """Every command found anywhere. Only for prompt, forbidden and dangerous."""
 
     unseen: str | None
-    """The reason why it could not be read to its end, or None. With one, no rule may allow it."""
+    """The reason why it could not be read completely, or None. If set, no rule may allow it."""
 
     fault: str | None = None
     """
-    The syntax error for which the shell refuses the script, and its position, or None.
+    The syntax error with which the shell refuses the script, and its position, or None.
 
-    Both readers must find one. What only one of them cannot parse is `unseen` alone.
+    Both parsers must find an error. If only one does, only `unseen` is set.
     """
 
 
@@ -54,8 +54,8 @@ def split_command(argv: Sequence[str], *, shell: str | None = None) -> Split:
 
     Args:
         argv: The program and its arguments.
-        shell: The configured shell. Another one outside of `/bin` and `/usr/bin` is a
-            segment of its own, before the commands of its script.
+        shell: The configured shell. Another one outside `/bin` and `/usr/bin` is a separate
+            segment, before the commands of its script.
 
     Raises:
         SplittingUnavailable: A script has to be read, and the extra `approvals` is missing.
@@ -98,11 +98,11 @@ def _split_script(whole: tuple[str, ...], script: str, shell: str | None) -> Spl
 
 
 def _certain_fault(shell: str, script: str, literals: Literals, budget: Budget) -> str | None:
-    """Return the syntax error of a script, if the shell is sure to get to it and to fail."""
-    # The grammar is bash's; what it makes of the syntax of zsh says nothing.
+    """Return the syntax error of a script, if the shell is certain to reach it and fail."""
+    # The grammar is bash's, so it does not apply to zsh.
     if literals.fault is None or shell == "zsh":
         return None
-    # A shell reads line by line: it may have ended before.
+    # A shell reads line by line, so it may end before the error.
     if any(words[0] in _ENDING for words in literals.commands):
         return None
     try:
@@ -112,7 +112,7 @@ def _certain_fault(shell: str, script: str, literals: Literals, budget: Budget) 
 
 
 def _agreed(script: str, read: Sequence[ReadCommand], budget: Budget) -> Commands | None:
-    """Return the commands of a plain script that our reader reads in the same way."""
+    """Return the commands of a plain script if our reader finds the same ones."""
     if any(piece.unknown for command in read for word in command.words for piece in word.pieces):
         return None
     try:
@@ -124,7 +124,7 @@ def _agreed(script: str, read: Sequence[ReadCommand], budget: Budget) -> Command
 
 
 def _fault(words: tuple[str, ...]) -> str | None:
-    """Return why no program can be given these words, or None."""
+    """Return why these words cannot be executed, or None."""
     if not words or not words[0]:
         return "it names no program"
     for word in words:
@@ -151,7 +151,7 @@ def _script(words: tuple[str, ...]) -> str | None:
 
 
 def _is_extra_segment(program: str, shell: str | None) -> bool:
-    """Return True for a shell that could be anything under the name of a shell."""
+    """Return True for a program with the name of a shell at an untrusted path."""
     if program == shell or "/" not in program:
         return False
     return program.rpartition("/")[0] not in _SYSTEM_FOLDERS

@@ -1,8 +1,8 @@
 """
-Texts that a shell expands once more, although quotes have protected them.
+Finds texts that a shell expands again although they were quoted.
 
-The index of an array's member is expanded when arithmetic or a builtin uses it, and prompts
-when they are shown. So `X='a[$(ls)]'; echo $((X))` runs `ls`.
+The index of an array's member is expanded when arithmetic or a builtin uses it, and a prompt when
+it is shown. So `X='a[$(ls)]'; echo $((X))` runs `ls`.
 """
 
 import re
@@ -19,24 +19,24 @@ __all__ = [
     "texts_expanded_later",
 ]
 
-MEMBER = re.compile(r"[A-Za-z0-9_]\[.*[$`]", re.DOTALL)
+MEMBER = re.compile(r"\w\[.*[$`]", re.DOTALL)
 """The name of an array's member whose index has to be expanded."""
 
 ZSH_TABLES = frozenset(
     ["aliases", "commands", "functions", "galiases", "saliases", "nameddirs"]
     + [f"dis_{name}" for name in ("aliases", "functions", "galiases", "saliases")]
 )
-"""Arrays of zsh by which a script makes functions, aliases and names of commands."""
+"""Arrays of zsh with which a script defines functions, aliases and command names."""
 
-ZSH_TABLE = re.compile(rf"(?:{'|'.join(sorted(ZSH_TABLES))})(?:\[|\+?=)")
-"""A member of one of them, or a value for all of it."""
+ZSH_TABLE = re.compile(rf"(?:-[A-Za-z]*)?(?:{'|'.join(sorted(ZSH_TABLES))})(?:\[|\+?=)")
+"""An assignment to one of them, or to a member; also after an option, as in `-vfunctions[x]`."""
 
 CODE_IN_PATTERN = re.compile(r"\([^()\n]*?(?:e[^\w\s()]|[+'\"\\$`])")
 """The qualifiers of a pattern of zsh that may run code, such as `*(e:…:)`."""
 
-# An index with a substitution. Where it ends is not clear: it may have quotes, and an index.
-_INDEX = re.compile(rf"(?:^|[A-Za-z0-9_([{UNKNOWN}])\[(?=.*(?:\$[({{\[]|`))", re.DOTALL)
-# Variables whose value a shell expands: prompts, and the names of files that it reads first.
+# An index with a substitution. Its end is unclear, since it may contain quotes and another index.
+_INDEX = re.compile(rf"(?:^|[\w([{UNKNOWN}])\[(?=.*(?:\$[({{\[]|`))", re.DOTALL)
+# Variables whose value a shell expands: prompts, and names of startup files.
 _EXPANDED_VARIABLE = re.compile(
     r"(?:PS[0-4]|R?PROMPT[2-4]?|RPS[12]|SPROMPT|POSTEDIT|BASH_ENV|ENV|MAILPATH)\+?=(?=.*(?:[$`]|\\[0-7]{3}))",
     re.DOTALL,
@@ -46,11 +46,11 @@ _SCRIPT_VARIABLE = re.compile(r"PROMPT_COMMAND(?:\[[^]]*\])?\+?=")
 
 
 def texts_expanded_later(text: str) -> Iterator[str]:
-    """Yield the part of a word, without its quotes, that a shell may expand later."""
+    """Yield the part of an unquoted word that a shell may expand later."""
     if (variable := _EXPANDED_VARIABLE.match(text)) is not None:
         yield text[variable.end() :]
         if _OCTAL.search(text) is not None:
-            # A prompt has escapes, too.
+            # Prompts also have escapes.
             yield _OCTAL.sub(lambda match: chr(int(match[1], 8)), text[variable.end() :])
     elif (index := _INDEX.search(text)) is not None:
         yield text[index.end() :]

@@ -1,4 +1,4 @@
-"""One word of a shell script: what is known of it, and what only the shell will know."""
+"""A word of a shell script: its known parts, and those that only the shell will know."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ UNKNOWN = "\0"
 No rule and no argument can contain it, so a word with such a part equals nothing.
 """
 
-# Words that one word may expand to by braces. More are not looked at one by one.
+# Most words that a word may expand to by braces.
 MAX_BRACE_WORDS = 64
 
-# Braces, commas and what is between them in one word. More are not looked at.
+# Most braces, commas and pieces between them in one word.
 MAX_BRACE_PIECES = 2000
 
 _EXPANSION_SIGNS = frozenset("$`\\")
@@ -34,7 +34,7 @@ _NAME_START = re.compile(rf"\{{+(?:[A-Za-z0-9_./,}}{UNKNOWN}-]|$)")
 _UNKNOWN_RUN = re.compile(f"{UNKNOWN}+")
 _BLANKS = re.compile(r"[ \t\n]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[.*\])?\+?=", re.DOTALL)
-_INDEX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
+_INDEX = re.compile(r"[^\W\d]\w*\[")
 _SEQUENCE = re.compile(r"(-?\d{1,4}|[A-Za-z])\.\.(-?\d{1,4}|[A-Za-z])(?:\.\.-?\d{1,3})?")
 # echo takes four digits where others take three.
 _PRINTED_OCTAL = re.compile(r"\\0([0-7]{3})")
@@ -49,13 +49,13 @@ _ANSI_C = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WordPart:
-    """A part of a word that was written in one way."""
+    """A part of a word with uniform quoting."""
 
     text: str
     """The text, or for an unknown part what it stands for if its variable is not set."""
 
     quoted: bool = False
-    """Quotes or a backslash keep the text from having a meaning for the shell."""
+    """True if quotes or a backslash remove the text's special meaning."""
 
     unknown: bool = False
     """Only the shell will know the text: a variable, a substitution.
@@ -69,7 +69,7 @@ class WordPart:
 
 @dataclass(slots=True)
 class Word:
-    """A word as it was read, piece by piece."""
+    """A word as a sequence of parts."""
 
     pieces: list[WordPart] = field(default_factory=list)
     quoted: bool = False
@@ -77,7 +77,7 @@ class Word:
 
     @property
     def bare(self) -> str | None:
-        """The text, if all of it was written without quotes and expansions."""
+        """The text, if it has no quotes and expansions; otherwise None."""
         if self.quoted or any(piece.quoted or piece.unknown for piece in self.pieces):
             return None
         return "".join([piece.text for piece in self.pieces])
@@ -100,7 +100,7 @@ class Word:
 
     @property
     def is_assignment(self) -> bool:
-        """Before a command, this sets a variable."""
+        """True if the word sets a variable when it precedes a command."""
         return _ASSIGNMENT.match(self._head) is not None
 
     @property
@@ -127,7 +127,7 @@ class Word:
         return any(p.quoted and not {"$", "`"}.isdisjoint(p.text) for p in self.pieces)
 
     def without_opening_brace(self) -> Word | None:
-        """Return the word behind the braces that it begins with, or None without any."""
+        """Return the word without opening braces at its start, or None if it has none."""
         head = self._head
         if not head.startswith("{") or self.bare == "{":
             return None
@@ -143,7 +143,7 @@ class Word:
         return Word(pieces, quoted=self.quoted)
 
     def without_closing_brace(self) -> Word | None:
-        """Return the word before a brace at its end that closes none of its own, or None."""
+        """Return the word before an unmatched closing brace at its end, or None."""
         if not self.pieces or self.pieces[-1].quoted or self.pieces[-1].unknown:
             return None
         last = self.pieces[-1].text
@@ -165,12 +165,12 @@ class Word:
 
     def if_unset(self, *, split: bool, marked: bool) -> list[str]:
         """
-        Return the words that this becomes if no variable in it is set.
+        Return the words that result if no variable in it is set.
 
-        That is none for `$X`, `rm` for `${X:-rm}`, and `r` with `m` for `r$IFS'm'`.
+        For example no word for `$X`, `rm` for `${X:-rm}`, and `r` with `m` for `r$IFS'm'`.
 
         Args:
-            split: Cut the text of expansions at its blanks, as shells do outside quotes.
+            split: Split the text of expansions at blanks, as shells do outside quotes.
             marked: Put `UNKNOWN` in place of expansions in the words of others.
         """
         words = [""]
@@ -187,7 +187,7 @@ def decode_ansi_c(text: str, *, printed: bool = False) -> str:
     r"""
     Return what stands for `text` in `$'…'`; like bash, end at a NUL.
 
-    With `printed`, return what `echo -e` and `printf` make of it, without NULs.
+    With `printed`, decode it as `echo -e` and `printf` do, without NULs.
     """
     if printed:
         text = _PRINTED_OCTAL.sub(r"\\\1", text)
@@ -220,7 +220,7 @@ def decode_ansi_c(text: str, *, printed: bool = False) -> str:
 
 
 def refuse_doubtful_quote(text: str, *, single_quotes: bool) -> None:
-    """Raise if what a single quote means matters: a letter for some shells, in quotes."""
+    """Raise if a single quote is ambiguous: for some shells it is a letter within quotes."""
     if not single_quotes and set('}"$`\\') & set(text):
         raise AmbiguousError("shells disagree about a quote in an expansion")
 
@@ -255,7 +255,7 @@ def expand_braces(word: Word) -> list[Word] | None:
 
 
 def _single(word: Word) -> list[WordPart]:
-    """Return the pieces with every character that can belong to a brace on its own."""
+    """Return the pieces with each character that may belong to a brace as a separate piece."""
     pieces: list[WordPart] = []
     for piece in word.pieces:
         if piece.quoted or piece.unknown:
@@ -266,9 +266,9 @@ def _single(word: Word) -> list[WordPart]:
 
 
 def _first_brace(pieces: list[WordPart]) -> list[list[WordPart]] | None:
-    """Return the alternatives of the first brace that has some, each as a whole word."""
+    """Return the alternatives of the first brace with any, each as a whole word."""
     openings = [number for number, piece in enumerate(pieces) if piece == WordPart("{")]
-    # Many openings would be looked through many times; no real word has more than a few.
+    # Limited, since each opening takes a scan; no real word has more than a few.
     for start in openings[:MAX_BRACE_WORDS]:
         options = _alternatives(pieces, start)
         if options is not None:
@@ -278,7 +278,7 @@ def _first_brace(pieces: list[WordPart]) -> list[list[WordPart]] | None:
 
 
 def _alternatives(pieces: list[WordPart], start: int) -> tuple[int, list[list[WordPart]]] | None:
-    """Return the end of the brace that opens at `start`, and what stands between its commas."""
+    """Return the end of the brace that opens at `start`, and its alternatives."""
     depth = 0
     parts: list[list[WordPart]] = [[]]
     for number in range(start, len(pieces)):
@@ -302,7 +302,7 @@ def _alternatives(pieces: list[WordPart], start: int) -> tuple[int, list[list[Wo
 
 
 def _sequence(pieces: list[WordPart]) -> list[list[WordPart]] | None:
-    """Return the items of `{1..3}` or `{a..c}`, a few more than are allowed at most."""
+    """Return the items of `{1..3}` or `{a..c}`, at most slightly more than the limit."""
     text = "".join([UNKNOWN if p.quoted or p.unknown else p.text for p in pieces])
     match = _SEQUENCE.fullmatch(text)
     if match is None:

@@ -1,8 +1,8 @@
 """
-Programs and builtins that run another command: what they run, taken from their arguments.
+Finds the commands that programs and builtins run, in their arguments.
 
-A wrapper's own options are skipped. Where an option is not known, both readings count: with
-the next word as its value, and without.
+A wrapper's own options are skipped. For an unknown option both readings count: with the next word
+as its value, and without.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.agent.approvals.split.shell_arguments import (
     read_shell_arguments,
 )
 from holdfast.agent.approvals.split.subscripts import MEMBER
-from holdfast.agent.approvals.split.words import UNKNOWN
+from holdfast.agent.approvals.split.words import UNKNOWN, decode_ansi_c
 
 __all__ = [
     "Inner",
@@ -31,6 +31,7 @@ __all__ = [
 
 _MAX_OPTIONS = 64
 _MAX_SHIFTS = 8
+_NO_NUMBER = re.compile(r"\\[xuU](?![0-9A-Fa-f])")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 
 
@@ -43,13 +44,13 @@ class Inner:
     posix: bool = False
     """The script may be read by a shell that has no `[[` and no `((`."""
     guess: bool = False
-    """The script may be none: that it cannot be read says nothing."""
+    """This may not be a script, so a failure to read it is ignored."""
     expanded: str | None = None
-    """Instead of a script, a text that is only expanded: its substitutions are run."""
+    """This is not a script but a text that is only expanded, which runs its substitutions."""
     aliases: frozenset[str] = frozenset()
-    """Aliases whose value this is: none of them is replaced a second time."""
+    """Aliases whose value this is, which are not replaced a second time."""
     arguments: tuple[str, ...] = ()
-    """Words for `$0`, `$1` and so on in the script; without any, nothing is known of them."""
+    """Words for `$0`, `$1` and so on in the script; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class _Wrapper:
     # Long options that take the next word as a value.
     long_values: frozenset[str] = frozenset()
 
-    # Long options that take none, or only one after `=`. Others are read both ways.
+    # Long options without a value, or only with one after `=`. Others are read both ways.
     flags: frozenset[str] = frozenset()
 
     # Words before the command.
@@ -71,10 +72,10 @@ class _Wrapper:
     # Words with `=` before the command set variables.
     assignments: bool = False
 
-    # Short options with which nothing is run.
+    # Short options with which no command is run.
     prints: str = ""
 
-    # Words before the command that may be left out.
+    # Optional words before the command.
     optional: int = 0
 
     # A reserved word of the shell: what looks like an option may be the command.
@@ -148,7 +149,7 @@ _WRAPPERS: dict[str, _Wrapper] = {
     ),
     "stdbuf": _Wrapper("ioe", _words("input output error")),
     "setsid": _Wrapper("", frozenset(), _words("ctty fork wait")),
-    # The architecture may be left out, so what looks like it is read both ways.
+    # The architecture is optional, so a word that looks like one is read both ways.
     "setarch": _Wrapper(optional=1),
     "linux32": _PLAIN,
     "linux64": _PLAIN,
@@ -197,11 +198,11 @@ _WRAPPERS: dict[str, _Wrapper] = {
 }
 
 
-# The dynamic loader runs the program that it is given.
+# The dynamic loader runs the program in its arguments.
 _LOADER_NAME = re.compile(r"ld(-linux.*|-musl.*|64|\.so.*|-2\.\d+)?\.so(\.\d+)*$|ld\.so$")
 _LOADER = _Wrapper("", _words("library-path inhibit-rpath audit preload argv0 glibc-hwcaps-mask"))
 
-# Builtins that expand the name of an array's member, whatever quotes it is in.
+# Builtins that expand the name of an array's member, even in quotes.
 _EXPANDING = _words(
     "[ break compgen complete continue declare exit export float getopts integer let local mapfile"
     " print printf private read readarray readonly return set shift test typeset unset vared wait"
@@ -210,7 +211,7 @@ _EXPANDING = _words(
 
 
 def inner_commands(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield what a command runs besides itself, one level deep."""
+    """Yield the commands that a command runs, one level deep."""
     name = base_name(words[0])
     if name in SHELLS and name != "busybox":
         yield from _shell(words)
@@ -228,7 +229,7 @@ def inner_commands(words: Sequence[str]) -> Iterator[Inner]:
 
 def _starts(words: Sequence[str], wrapper: _Wrapper) -> Iterator[int]:
     """
-    Yield where the command of a wrapper begins; several positions if that is not clear.
+    Yield the position of a wrapper's command; several positions if it is ambiguous.
 
     Raises:
         UnreadableError: There are too many options.
@@ -259,7 +260,7 @@ def _starts(words: Sequence[str], wrapper: _Wrapper) -> Iterator[int]:
             if not any(letter in wrapper.prints for letter in word[1:]):
                 pending.append(at + 1 + _takes_next(word, wrapper.values))
         elif wrapper.assignments and "=" in word:
-            # For sudo and env any name can be set, for the shell only a name of a variable.
+            # sudo and env can set any name, the shell only names of variables.
             if _VARIABLE.match(word) is None:
                 yield at
             pending.append(at + 1)
@@ -297,7 +298,7 @@ def _shell(words: Sequence[str]) -> Iterator[Inner]:
         yield from _first_scripts(words)
     if called.script is None:
         if reads_input(words):
-            # For `"$@"` in what it reads.
+            # For `"$@"` in its input.
             for start in range(min(len(called.operands), _MAX_SHIFTS)):
                 yield Inner(called.operands[start:])
         return
@@ -314,7 +315,7 @@ def _shell(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _first_scripts(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield what `fish -C SCRIPT` runs before anything else."""
+    """Yield the script that `fish -C SCRIPT` runs first."""
     for number, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
         if name == "--init-command" and equals:
@@ -324,7 +325,7 @@ def _first_scripts(words: Sequence[str]) -> Iterator[Inner]:
             yield Inner(script=attached or " ".join(words[number + 1 : number + 2]), posix=True)
 
 
-# Commands with a script or a command at a position of its own
+# Commands with a script or a command at a special position
 
 
 def _eval(words: Sequence[str]) -> Iterator[Inner]:
@@ -350,13 +351,13 @@ def _alias(words: Sequence[str]) -> Iterator[Inner]:
         if not equals:
             continue
         if _CHANGES_READING.search(value) is not None:
-            # Its lines would begin with a comment or a here-document, and be read otherwise.
+            # Its lines would start with a comment or a here-document, and be read differently.
             raise AmbiguousError("an alias changes how lines are read")
         yield Inner(script=value, posix=True)
 
 
 def _env(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield what `env -S` splits itself, much like a shell does."""
+    """Yield the command of `env -S`, which splits it much like a shell."""
     for number, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
         if is_long_option(name, "split-string"):
@@ -365,11 +366,11 @@ def _env(words: Sequence[str]) -> Iterator[Inner]:
             value = word.partition("S")[2]
         else:
             continue
-        # An end of line is a blank for it.
+        # It treats a line end as a blank.
         script = _ENV_SPACE.sub(" ", " ".join([value, *words[number + 1 :]]))
         yield Inner(script=script)
         if "\\" in script:
-            # It has escapes of its own, and some of them are blanks.
+            # Its own escapes include some for blanks.
             yield Inner(script=_ENV_BLANK.sub(" ", script), guess=True)
         return
 
@@ -401,7 +402,7 @@ def _flock(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _script_program(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield what `script` runs: `-c SCRIPT`, or the words after `--`."""
+    """Yield the command of `script`: `-c SCRIPT`, or the words after `--`."""
     yield from _script_option(words)
     if "--" in words:
         yield Inner(tuple(words[words.index("--") + 1 :]))
@@ -426,7 +427,7 @@ def _filter(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _completion(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield the command of `compgen -C SCRIPT`, which is run at once."""
+    """Yield the command of `compgen -C SCRIPT`, which runs immediately."""
     for number, word in enumerate(words[1:], 1):
         if word.startswith("-") and "C" in word:
             attached = word.partition("C")[2]
@@ -434,7 +435,7 @@ def _completion(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _expanding(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield the words that a builtin expands, although they were quoted for the shell."""
+    """Yield the words that a builtin expands although the shell saw them quoted."""
     lists = base_name(words[0]) in ("compgen", "complete")
     for word in words[1:]:
         if lists or MEMBER.search(word) is not None:
@@ -449,7 +450,7 @@ def _runuser(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _joined(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield what `watch` and `parallel` hand to a shell: their words, joined."""
+    """Yield the script that `watch` and `parallel` pass to a shell: their words, joined."""
     values = "nq" if base_name(words[0]) == "watch" else "jNnLIadPS"
     for start in _starts(words, _Wrapper(values)):
         rest = words[start:]
@@ -460,7 +461,7 @@ def _joined(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _find(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield the commands of `find -exec` and its kind."""
+    """Yield the commands of `find -exec` and similar options."""
     start = None
     for number, word in enumerate(words):
         if start is None and word in ("-exec", "-execdir", "-ok", "-okdir"):
@@ -480,8 +481,8 @@ def _mapfile(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _zargs(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield the command of `zargs ARGUMENT … -- COMMAND`, without the arguments and with them."""
-    # An option can name another mark than `--`, and each word may be it.
+    """Yield the command of `zargs ARGUMENT … -- COMMAND`, without and with the arguments."""
+    # An option can replace the mark `--`, so each word may be the mark.
     before: dict[str, int] = {}
     for number, word in enumerate(words[1:_MAX_OPTIONS], 1):
         if word.startswith(("-i", "-I", "--replace")):
@@ -502,14 +503,18 @@ def _zstyle(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _print(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield the words of `print -P`, which are expanded as a prompt."""
+    """Yield the words of `print -P`, which are expanded as a prompt, after their escapes."""
     if any(word.startswith("-") and "P" in word for word in words[1:]):
         for word in words[1:]:
+            if _NO_NUMBER.search(word) is not None:
+                raise AmbiguousError("shells disagree about an escape without a number")
             yield Inner(expanded=word)
+            if "\\" in word:
+                yield Inner(expanded=decode_ansi_c(word, printed=True))
 
 
 def _later(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield the command of `sched TIME COMMAND` and `zpty NAME COMMAND`, behind options."""
+    """Yield the command of `sched TIME COMMAND` and `zpty NAME COMMAND`, after options."""
     for start in (2, 3, 4):
         yield Inner(script=" ".join(words[start:]), posix=True, guess=start > 2)
 

@@ -1,1 +1,1 @@
-"""Arguments of the tools: schemas for a model, and decoding what it writes."""
+"""Arguments of the tools: schemas for the model, and decoding its input."""

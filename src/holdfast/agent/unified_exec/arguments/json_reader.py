@@ -1,9 +1,9 @@
 """
-Reads JSON text against a wanted shape: structures, texts, numbers, names.
+Reads JSON text of an expected shape: structures, strings, numbers, names.
 
-`json` decides whether the text is sound, and finds the ends of strings and of values that are
-passed over. This module knows what is wanted at which position, because a model reads in an error
-where the wrong value ends. Of two faults in one text, a fault of the syntax is reported.
+`json` checks the syntax and finds the ends of strings and of skipped values. This module knows
+which type is expected at which position, because errors report to the model where the wrong value
+ends. If a text has several faults, syntax errors take precedence.
 """
 
 import json
@@ -23,7 +23,7 @@ _I64_MIN = -(2**63)
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?([0-9]+)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-# An escape of half a pair. The first alternative takes whole pairs, and what is escaped otherwise.
+# An escape of a lone surrogate. The first alternative consumes whole pairs and all other escapes.
 _HALF_PAIR = re.compile(
     r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u(?![dD][89a-fA-F])|\\[^u]"
     r"|(?P<high>\\u[dD][89abAB]..)|(?P<low>\\u[dD][c-fC-F]..)"
@@ -31,7 +31,7 @@ _HALF_PAIR = re.compile(
 _NUMBER_STARTS = frozenset("-0123456789")
 _WORDS = {"n": "null", "t": "true", "f": "false"}
 
-# What is wrong, by the first words of what `json` says about it.
+# Error texts by the beginning of the message from `json`.
 _SYNTAX = {
     "Expecting value": "expected value",
     "Expecting property name": "key must be a string",
@@ -42,17 +42,17 @@ _SYNTAX = {
 _KINDS = {"{": "an object", "[": "a list", "": "a value"}
 
 Read: TypeAlias = Callable[[], object]
-"""Reads one value at the reader's position, and moves the position behind the value."""
+"""Function that reads one value at the reader's position and moves the position past it."""
 
 
 class Number(str):
-    """A number of a kept value, as it was written."""
+    """A number as it was written."""
 
     __slots__ = ()
 
 
 class Fault(Exception):
-    """The text is not what was wanted; `text` says why, with line and column."""
+    """The JSON does not have the expected shape; `text` says why, with line and column."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -60,7 +60,7 @@ class Fault(Exception):
 
 
 class UnlocatedFault(Exception):
-    """A fault without a position yet: the object or list around it gives its own end."""
+    """A fault that is located at the end of the enclosing object or list."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -68,20 +68,20 @@ class UnlocatedFault(Exception):
 
 
 class _NotJson(Exception):
-    """A number that `json` knows and JSON does not."""
+    """A number that `json` accepts although it is not JSON, such as NaN."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise _NotJson(name)
 
 
-# Digits stay text: only numbers that are asked for get a value.
+# Digits stay strings: only requested numbers are converted.
 _SKIPPING = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant)
 _KEEPING = json.JSONDecoder(parse_int=Number, parse_float=Number, object_pairs_hook=tuple)
 
 
 class JsonReader:
-    """One pass over a JSON text. Every method raises `Fault` at the first fault."""
+    """A single pass over a JSON text. Every method raises `Fault` at the first fault."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -92,12 +92,12 @@ class JsonReader:
     def document(
         self, name: str, fields: Mapping[str, Read], *, required: int = 0, needs: str | None = None
     ) -> dict[str, object]:
-        """Read the whole text as one structure; see `structure`."""
+        """Read the whole text as a structure; see `structure`."""
         self._check_syntax()
         return self.structure(name, fields, required=required, needs=needs)
 
     def _check_syntax(self) -> None:
-        """Refuse what is not JSON. All other methods stand on a sound text."""
+        """Refuse invalid syntax. All other methods rely on this check."""
         text = self._text
         try:
             _SKIPPING.decode(text)
@@ -109,7 +109,7 @@ class JsonReader:
             raise Fault("the arguments are nested too deeply") from None
 
     def _refuse_syntax(self, error: json.JSONDecodeError) -> NoReturn:
-        """Say what is wrong with the syntax, in the words of the other faults."""
+        """Raise a syntax error in the style of the other faults."""
         text, self._at = self._text, error.pos
         if error.msg.startswith("Unterminated string"):
             self._at = len(text)
@@ -127,12 +127,12 @@ class JsonReader:
                 self._fail_next("invalid number")
             self._fail_next(f"expected `,` or `{'}' if around == '{' else ']'}`")
         words = [said for start, said in _SYNTAX.items() if error.msg.startswith(start)]
-        # A bad escape is one behind its backslash.
+        # A bad escape is reported one column after its backslash.
         self._at += words == ["invalid escape"]
         self._fail_next(words[0] if words else error.msg)
 
     def _open_bracket(self) -> str:
-        """Return the innermost bracket that is open at this position; empty outside of all."""
+        """Return the innermost open bracket at this position; empty outside all brackets."""
         brackets: list[str] = []
         for bracket in re.findall(r"[\[\]{}]", self._without_strings()[: self._at]):
             if bracket in "[{":
@@ -150,16 +150,16 @@ class JsonReader:
         self, name: str, fields: Mapping[str, Read], *, required: int = 0, needs: str | None = None
     ) -> dict[str, object]:
         """
-        Read an object, or a list with the members in the order of `fields`.
+        Read an object, or a list with its members in the order of `fields`.
 
         Args:
-            name: What the errors call it.
-            fields: The members that are read; all others are passed over.
-            required: How many of them a list must have.
-            needs: The member that an object must have.
+            name: The name of the structure in errors.
+            fields: Readers for the known members; all others are skipped.
+            required: The minimum length of a list.
+            needs: A required member of an object.
 
         Returns:
-            The members that were there.
+            The members found.
         """
         first = self._next()
         if first == "{":
@@ -169,13 +169,13 @@ class JsonReader:
         return self.wrong(name)
 
     def strict_object(self, fields: Mapping[str, Read]) -> dict[str, object]:
-        """Read an object that has no other members than these."""
+        """Read an object that only has these members."""
         if self._next() != "{":
             self.wrong("an object")
         return self._object(fields, strict=True)
 
     def optional(self, read: Read) -> Read:
-        """Return a reader that takes `null` for None and leaves all else to `read`."""
+        """Return a reader that reads `null` as None and passes everything else to `read`."""
 
         def read_optional() -> object:
             if self._next() == "n":
@@ -198,7 +198,7 @@ class JsonReader:
         return first == "t"
 
     def integer(self, expected: str, low: int, high: int) -> int:
-        """Read a whole number in JSON form, which `1000.0` does not have."""
+        """Read an integer in JSON notation, which excludes `1000.0`."""
         if self._next() not in _NUMBER_STARTS:
             self.wrong(expected)
         number = self._number()
@@ -212,7 +212,7 @@ class JsonReader:
         return self._elements(self.string)
 
     def integers(self, expected: str, low: int, high: int) -> tuple[int, ...]:
-        """Read a list of whole numbers; see `integer`."""
+        """Read a list of integers; see `integer`."""
         return self._elements(lambda: self.integer(expected, low, high))
 
     def _elements(self, read: Callable[[], T]) -> tuple[T, ...]:
@@ -228,7 +228,7 @@ class JsonReader:
         return tuple(found)
 
     def variant(self, names: tuple[str, ...]) -> str:
-        """Read one of several names, as a text or as `{"name": null}`."""
+        """Read one of several names, as a string or as `{"name": null}`."""
         first = self._next()
         if first == '"':
             return self._variant_name(names)
@@ -257,7 +257,7 @@ class JsonReader:
         return name
 
     def anything(self) -> object:
-        """Read any value; an object becomes a tuple of pairs, so doubled keys are seen."""
+        """Read any value; an object becomes a tuple of pairs, which preserves duplicate keys."""
         self._next()
         start = self._at
         value, self._at = _KEEPING.raw_decode(self._text, start)
@@ -266,7 +266,7 @@ class JsonReader:
         return value
 
     def wrong(self, expected: str) -> NoReturn:
-        """Refuse the value at this position, which is of another type than `expected`."""
+        """Refuse the value at this position because it is not of the `expected` type."""
         first = self._next()
         if first in _WORDS:
             word = self._word()
@@ -309,7 +309,7 @@ class JsonReader:
         return found
 
     def _keys(self) -> Iterator[str]:
-        """Yield the key of each member; the caller passes over the colon and the value."""
+        """Yield the key of each member; the caller skips the colon and the value."""
         self._at += 1
         while (first := self._next()) != "}":
             if first == ",":
@@ -346,7 +346,7 @@ class JsonReader:
                 self._next()
             self._fail(fault.text)
         if self._next() != "]":
-            # Behind the comma, if there is one, is an element too many.
+            # After a comma there is one element too many.
             self._at += bool(found)
             self._next()
             self._fail_next("trailing characters")
@@ -369,7 +369,7 @@ class JsonReader:
         return text
 
     def _check_pairs(self, start: int, end: int) -> None:
-        """Refuse a string with half a surrogate pair, which is not text."""
+        """Refuse a string with a lone surrogate, which is not valid text."""
         for found in _HALF_PAIR.finditer(self._text, start, end):
             if found["low"]:
                 self._at = found.end()
@@ -385,9 +385,9 @@ class JsonReader:
         return "integer `0`" if self._text[: self._at].endswith("-0") else "number"
 
     def _number(self, *, refuse: bool = True) -> int | float:
-        """Read a number: an integer if it is written as one and fits into 64 bits."""
+        """Read a number; as an integer if written as one that fits into 64 bits."""
         text = _NUMBER.match(self._text, self._at)
-        # The text is sound.
+        # The syntax was checked.
         assert text is not None
         self._at = text.end()
         if text[2] is None and text[3] is None and len(text[1]) <= 20 and text[0] != "-0":
@@ -402,7 +402,7 @@ class JsonReader:
     # -- positions
 
     def _next(self) -> str:
-        """Pass over blanks and return the next character, which stays; empty at the end."""
+        """Skip blanks and return the next character without consuming it; empty at the end."""
         blanks = _BLANKS.match(self._text, self._at)
         # The pattern matches the empty string, too.
         assert blanks is not None
@@ -410,12 +410,12 @@ class JsonReader:
         return self._text[self._at : self._at + 1]
 
     def _fail(self, text: str) -> NoReturn:
-        """Raise a fault that is seen after what was read last; columns count bytes."""
+        """Raise a fault at the current position; columns count bytes."""
         before = self._text[: self._at]
         column = len(before[before.rfind("\n") + 1 :].encode())
         raise Fault(f"{text} at line {before.count(chr(10)) + 1} column {column}")
 
     def _fail_next(self, text: str) -> NoReturn:
-        """Raise a fault about the next character, if there is one."""
+        """Raise a fault at the next character, if there is one."""
         self._at = min(self._at + 1, len(self._text))
         self._fail(text)

@@ -1,8 +1,8 @@
 """
-Decodes `additional_permissions`: what a command asks for beyond its sandbox.
+Decodes `additional_permissions`, which a command requests beyond its sandbox.
 
-Models use two forms of `file_system`: lists of directories to read and to write, and
-entries as in a permission profile. A value that is neither gets one text, whatever is wrong.
+Models use two forms of `file_system`: lists of directories to read and to write, and entries as in
+a permission profile. A value in neither form always gets the same error text.
 """
 
 from collections.abc import Callable
@@ -28,16 +28,16 @@ _Pairs: TypeAlias = "tuple[tuple[str, object], ...]"
 
 
 class _Mismatch(Exception):
-    """A value does not have the form that was tried."""
+    """A value does not have the form being tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedFiles:
-    """Files that a command wants. Either `read` and `write` say so, or `entries` does."""
+    """Files that a command requests, either with `read` and `write` or with `entries`."""
 
     read: tuple[str, ...] | None = None
     write: tuple[str, ...] | None = None
-    """Paths as the model wrote them: relative ones are below the command's directory."""
+    """Paths as the model wrote them; relative ones start at the command's directory."""
     entries: tuple[dict[str, object], ...] | None = None
     """Entries of a permission profile, as JSON objects."""
     glob_scan_max_depth: int | None = None
@@ -45,7 +45,7 @@ class RequestedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedPermissions:
-    """Permissions that a command asks for beyond its sandbox; None for a member that is absent."""
+    """Permissions that a command requests beyond its sandbox; None for an absent member."""
 
     network: bool | None = None
     file_system: RequestedFiles | None = None
@@ -69,7 +69,7 @@ def _network(reader: JsonReader) -> bool | None:
 
 def _file_system(reader: JsonReader) -> RequestedFiles:
     value = reader.anything()
-    for form in (_profile_form, _folder_form):
+    for form in (_profile_form, _directory_form):
         try:
             return form(value)
         except _Mismatch:
@@ -89,7 +89,7 @@ def _profile_form(value: object) -> RequestedFiles:
     )
 
 
-def _folder_form(value: object) -> RequestedFiles:
+def _directory_form(value: object) -> RequestedFiles:
     members = _members(value, ("read", "write"), strict=True)
     return RequestedFiles(
         read=_optional(members.get("read"), _texts), write=_optional(members.get("write"), _texts)

@@ -1,8 +1,8 @@
 """
-The descriptions of the tools that a model is given, in the forms of four interfaces.
+Descriptions of the tools for a model, in the forms of four interfaces.
 
-Names and types of the parameters are those that models know; the words
-are our own. `extras` adds what only Holdfast has.
+Names and types of parameters are those that models know; the descriptions are our own. `extras`
+adds features that only Holdfast has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ def check_kind(kind: str) -> None:
     Check the name of an interface.
 
     Raises:
-        ValueError: It is unknown.
+        ValueError: The interface is unknown.
     """
     if kind not in ("openai", "anthropic", "langchain", "mcp"):
         raise ValueError(
@@ -47,20 +47,20 @@ def schemas(
     Args:
         kind: `openai` for the Responses API, `anthropic` for the Messages API, `langchain`
             for `bind_tools` (the form of chat completions), `mcp` for `tools/list`.
-        environments: Ids of the environments to choose from, the default first. With
-            fewer than two there is nothing to choose.
+        environments: Ids of the environments to choose from, the default first. With fewer
+            than two, the parameter is left out.
         extras: Offer our own additions: `wait_for`, `head`, `tail`, `grep` and
             the tool `read_output`.
-        patterns: Let the extras take regular expressions.
+        patterns: Offer regular expressions in the extras.
         login: Allow login shells. Without them the parameter is left out.
         shell: Let the model choose a shell.
-        additional_permissions: Let a command ask for more than its sandbox allows and still
-            run inside of it.
+        additional_permissions: Let a command request more than its sandbox allows and still
+            run in it.
         permission_requests: Offer the tool `request_permissions`.
         view_image: Offer the tool `view_image`.
 
     Raises:
-        ValueError: `kind` is none of these.
+        ValueError: `kind` is unknown.
     """
     check_kind(kind)
     exec_command = _exec_command(
@@ -86,7 +86,7 @@ def schemas(
         tools.append(_tool(kind, name, _REQUEST_PERMISSIONS, request, ["permissions"], _GRANT))
     if view_image:
         name, properties = "view_image", _view_image(environments)
-        # Without a schema of the result: an image is not an object.
+        # Without a result schema: an image is not an object.
         tools.append(_tool(kind, name, _VIEW_IMAGE, properties, ["path"], None))
     return tools
 
@@ -346,7 +346,7 @@ def _tool(
 ) -> _Schema:
     parameters: _Schema = {
         "type": "object",
-        # Copies: a caller may change what it was given.
+        # Copies: the caller may modify the result.
         "properties": {key: deepcopy(properties[key]) for key in sorted(properties)},
         "additionalProperties": False,
     }

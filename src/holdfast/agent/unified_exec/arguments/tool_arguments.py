@@ -1,9 +1,9 @@
 """
-Decodes the arguments of the tools, as the model wrote them.
+Decodes the arguments of the tools as the model wrote them.
 
-Decoding goes in steps, with actions between them: an unknown environment hides a wrong
-`workdir`, an unknown session hides everything but its number. So each step is a method of
-`Arguments`, called in this order: `environment_id`, `workdir`, `exec_command`, or
+Decoding takes several steps, with checks in between: an unknown environment hides an invalid
+`workdir`, and an unknown session hides all errors except in its number. So each step is a method of
+`Arguments`, to be called in this order: `environment_id`, `workdir`, `exec_command`; or
 `session_id`, `write_stdin`.
 """
 
@@ -49,9 +49,9 @@ __all__ = [
 SandboxPermissions: TypeAlias = Literal[
     "use_default", "require_escalated", "with_additional_permissions"
 ]
-"""The sandbox that a command asks for."""
+"""The sandbox that a command requests."""
 
-# A member ends its name with a quote and a colon, and so may a text.
+# The end of a member's name. Text inside a string may look the same.
 _NAME_END = re.compile(rb'"[ \t\r\n]*:')
 
 _Text: TypeAlias = str | UnsetType | None
@@ -98,17 +98,17 @@ def read_plain(
     data: bytes, kind: type[msgspec.Struct], *, extras: bool
 ) -> dict[str, object] | None:
     """
-    Return the members of plain arguments, or None if the exact reader has to look.
+    Return the members of plain arguments, or None if the exact reader is needed.
 
-    Almost every call is plain, and read in a tenth of the time
-    (`scripts/bench --without plain-arguments`). `json_reader` alone knows the text of each fault:
-    a wrong type, a doubled member, a number that is not positive, half a surrogate pair. So a
-    mistake here costs time, never a wrong answer.
+    Almost all arguments are plain, and take a tenth of the time to read
+    (`scripts/bench --without plain-arguments`). Only `json_reader` knows the text of each fault: a
+    wrong type, a duplicate member, a number that is not positive, a lone surrogate. So a false
+    None only costs time.
 
     Args:
         data: The JSON text.
         kind: All members and their types.
-        extras: True if the extras are members; else they are ignored.
+        extras: True to read the extras; otherwise they are ignored.
     """
     try:
         found = msgspec.json.decode(data, type=kind)
@@ -118,7 +118,7 @@ def read_plain(
     members = {name: value for name, value in given.items() if value is not UNSET}
     if not extras and not members.keys().isdisjoint(_Extras.__struct_fields__):
         return None
-    # As many names as members: none is doubled, unknown or inside of another.
+    # As many names as members: none is duplicate, unknown or nested.
     return members if len(_NAME_END.findall(data)) == len(members) else None
 
 
@@ -134,30 +134,30 @@ EXEC_YIELD_MS = limits.TOOL_WAIT_MS
 """Milliseconds that `exec_command` waits by default."""
 
 WRITE_YIELD_MS = limits.TOOL_WRITE_WAIT_MS
-"""Milliseconds that `write_stdin` waits by default; with `wait_for` as long as `exec_command`."""
+"""Milliseconds that `write_stdin` waits by default; with `wait_for`, as long as `exec_command`."""
 
 
 class ArgumentError(HoldfastError):
-    """The arguments of a tool cannot be used; the text is what the model reads."""
+    """The arguments of a tool are invalid; the model reads the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitForArguments:
-    """Conditions that end the wait of a call early. At least one is set; the first one counts."""
+    """Conditions that end the wait of a call early. At least one is set; the first met counts."""
 
     pattern: str | None = None
     """A regular expression to search the output for."""
     quiet_ms: int | None = None
     """Milliseconds without output."""
     port: int | None = None
-    """A TCP port that somebody listens on."""
+    """A TCP port on which a program listens."""
     input: bool = False
     """The command waits for input from its terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputArguments:
-    """The extras of a call: a condition to wait for, some of the lines."""
+    """The extras of a call: conditions to wait for, and a selection of lines."""
 
     wait_for: WaitForArguments | None = None
     head: int | None = None
@@ -166,7 +166,7 @@ class OutputArguments:
 
     @property
     def selective(self) -> bool:
-        """True if any of them is given."""
+        """True if any extra is given."""
         lines = (self.head, self.tail, self.grep)
         return self.wait_for is not None or lines != (None, None, None)
 
@@ -174,16 +174,16 @@ class OutputArguments:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecArguments(OutputArguments):
     """
-    The arguments of `exec_command`. None means that the model did not say.
+    The arguments of `exec_command`. None for arguments that the model did not give.
 
     Raises:
-        TypeError: A value is of a wrong type; the text names its argument.
+        TypeError: A value has the wrong type; the text names its argument.
         InvalidParams: A number is out of range.
     """
 
     cmd: str
     workdir: str | None = None
-    """The directory as the model wrote it; an empty text counts as absent."""
+    """The directory as the model wrote it; an empty string counts as absent."""
     tty: bool = False
     yield_time_ms: int = EXEC_YIELD_MS
     """Not clamped."""
@@ -203,10 +203,10 @@ class ExecArguments(OutputArguments):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteArguments(OutputArguments):
     """
-    The arguments of `write_stdin`. None means that the model did not say.
+    The arguments of `write_stdin`. None for arguments that the model did not give.
 
     Raises:
-        TypeError: A value is of a wrong type; the text names its argument.
+        TypeError: A value has the wrong type; the text names its argument.
         InvalidParams: A number is out of range.
     """
 
@@ -226,7 +226,7 @@ _SIZES = ("yield_time_ms", "max_output_tokens")
 
 
 def _types_of(kind: type) -> dict[str, tuple[type, ...]]:
-    """Return the classes that the value of each attribute may have."""
+    """Return the permitted classes for the value of each attribute."""
     return {
         name: tuple(
             str if get_origin(one) is Literal else get_origin(one) or one
@@ -241,7 +241,7 @@ _WRITE_TYPES = _types_of(WriteArguments)
 
 
 def _check_types(arguments: object, types: Mapping[str, tuple[type, ...]]) -> None:
-    """Check what a program gives; what a model writes was read with its types."""
+    """Check the types of arguments from a program; those from a model are checked on reading."""
     for name, allowed in types.items():
         value = getattr(arguments, name)
         if type(value) not in allowed and (
@@ -266,7 +266,7 @@ class ReadArguments:
 
     @property
     def id(self) -> str | int:
-        """The call id or the session id, whichever was given."""
+        """The given call id or session id."""
         found = self.call_id if self.session_id is None else self.session_id
         # The constructor requires one of the two.
         assert found is not None
@@ -283,32 +283,32 @@ class PermissionArguments:
 
 
 class Arguments:
-    """The arguments of one call. Every method raises `ArgumentError` for what is wrong."""
+    """The arguments of one call. Every method raises `ArgumentError` if they are invalid."""
 
     def __init__(self, given: str | Mapping[str, object], *, extras: bool = False) -> None:
         """
         Args:
-            given: The JSON text of the model, or its members. Members are encoded
-                compactly first, so that the columns in errors mean that text.
-            extras: Take `wait_for`, `head`, `tail` and `grep`. Otherwise they are ignored,
-                like every member that is not known.
+            given: The JSON text of the model, or its members. Members are first encoded
+                compactly; columns in errors refer to that text.
+            extras: Accept `wait_for`, `head`, `tail` and `grep`. Otherwise they are ignored,
+                like all unknown members.
 
         Raises:
-            ArgumentError: A member is nothing that JSON has.
+            ArgumentError: A member cannot be encoded as JSON.
         """
-        # Anything but an object, such as None for no arguments, gets the error of its JSON text.
+        # Values other than objects, such as None, get the error for their JSON text.
         text = given if isinstance(given, str) else _encoded(given)
-        # Half a surrogate pair is no UTF-8. Its escape is what JSON has for it.
+        # A lone surrogate cannot be encoded as UTF-8, but JSON can escape it.
         self._data = text.encode("utf-8", "backslashreplace")
         self._extras = extras
-        # Results of the first two steps, which the last one returns again.
+        # Results of the first two steps, which the last step includes.
         self._location: dict[str, str | None] = {}
 
     # -- exec_command
 
     @cached_property
     def _plain_exec(self) -> ExecArguments | None:
-        """All arguments of `exec_command`, if they can be had without the exact reader."""
+        """All arguments of `exec_command`, if they can be read without the exact reader."""
         found = read_plain(self._data, _PlainExec, extras=self._extras)
         if found is None:
             return None
@@ -318,13 +318,13 @@ class Arguments:
         return ExecArguments(**found)  # type: ignore[arg-type]  # each was checked for its type
 
     def environment_id(self) -> str | None:
-        """Return the id of the environment; an empty text is an id."""
+        """Return the id of the environment; an empty string is an id."""
         if self._plain_exec is not None:
             return self._plain_exec.environment_id
         return self._optional_text("environment_id", required=1)
 
     def workdir(self) -> str | None:
-        """Return the directory as the model wrote it, None for an empty text."""
+        """Return the directory as the model wrote it; None for an empty string."""
         if self._plain_exec is not None:
             return self._plain_exec.workdir
         return self._optional_text("workdir", required=0) or None
@@ -338,7 +338,7 @@ class Arguments:
         return self._location[name]
 
     def exec_command(self) -> ExecArguments:
-        """Return all arguments of `exec_command`, which includes the two above."""
+        """Return all arguments of `exec_command`, including the two above."""
         if self._plain_exec is not None:
             return self._plain_exec
         environment_id, workdir = self.environment_id(), self.workdir()
@@ -371,14 +371,14 @@ class Arguments:
 
     @cached_property
     def _plain_write(self) -> WriteArguments | None:
-        """All arguments of `write_stdin`, if they can be had without the exact reader."""
+        """All arguments of `write_stdin`, if they can be read without the exact reader."""
         found = read_plain(self._data, _PlainWrite, extras=self._extras)
         if found is None:
             return None
         return WriteArguments(**found)  # type: ignore[arg-type]  # each was checked for its type
 
     def session_id(self) -> int:
-        """Return the number of the session; nothing else is decoded yet."""
+        """Return the number of the session, without decoding the other arguments."""
         if self._plain_write is not None:
             return self._plain_write.session_id
         reader = JsonReader(self._data.decode())
@@ -403,7 +403,7 @@ class Arguments:
             fields |= _extra_fields(reader)
         found = _document(reader, "struct WriteStdinArgs", fields, required=1, needs="session_id")
         if found.get("wait_for") is not None:
-            # In 250 ms no program is found to wait for input, and hardly a port to be open.
+            # Too short to see that a program waits for input, or usually for a port to open.
             found.setdefault("yield_time_ms", EXEC_YIELD_MS)
         return WriteArguments(**found)  # type: ignore[arg-type]  # each was read with its type
 
@@ -470,7 +470,7 @@ def _document(
         raise ArgumentError(texts.bad_arguments(fault.text)) from None
 
 
-# `json.dumps` would make such an encoder anew for each call.
+# `json.dumps` would create a new encoder for each call.
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -523,7 +523,7 @@ def _line_range(reader: JsonReader) -> tuple[int, int | None]:
 
 
 def _named(name: str, read: Read) -> Read:
-    """Return a reader whose faults begin with the name of the member."""
+    """Return a reader whose faults start with the name of the member."""
 
     def read_named() -> object:
         try:

@@ -1,1 +1,1 @@
-"""Output of commands that a call does not show as a whole: parts, pages, searches."""
+"""Partial views of commands' output: selections, pages, searches."""

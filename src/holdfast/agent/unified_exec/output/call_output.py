@@ -1,7 +1,7 @@
 """
-The output of one call as it comes, for the extras that a call may ask for.
+The live output of one call, for the extras that a call may request.
 
-It selects lines (`head`, `tail`, `grep`) and watches for what ends the wait early (`wait_for`).
+It selects lines (`head`, `tail`, `grep`) and watches for conditions that end the wait (`wait_for`).
 """
 
 import asyncio
@@ -25,23 +25,23 @@ from holdfast.wire.protocol.sandbox import SandboxContext
 
 __all__ = ["CallOutput", "OutputSearch"]
 
-# Seconds between two searches, while less than a piece waits.
+# Seconds between two searches while less than a piece is waiting.
 _INTERVAL = 0.01
 
-# Bytes that are handed to the thread at once; between two pieces it is seen how it goes.
+# Bytes per search in the thread; the result is checked after each piece.
 _PIECE = 64 << 10
 
-# Bytes that wait, from which on the command is not read.
+# Waiting bytes above which the command's output is not read.
 _ROOM = 256 << 10
 
 
 class OutputSearch:
     """
-    Hands output to a selector and to the search of a stream, in order.
+    Passes output to a selector and a stream search, in order.
 
-    A search that is certain to be short is done in the event loop, all others in a thread. Output
-    that comes faster than every 10 ms is searched together: each byte of a stream of single bytes
-    would otherwise cost a search of all that a match may reach back to.
+    Searches that are certain to be short run in the event loop, all others in a thread. Output that
+    arrives within 10 ms is searched together: otherwise each byte of a stream of single bytes would
+    cost a search as far back as a match may begin.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class OutputSearch:
     ) -> None:
         """
         Args:
-            thread: Where long searches are done.
-            selector: Gets all output, if there is one.
-            stream: Gets all output until it has a match, if there is one.
+            thread: Runs long searches.
+            selector: Receives all output; None for no selection.
+            stream: Receives all output until it has a match; None for no search.
             searched: Called in the event loop after each search.
         """
         self._thread = thread
@@ -63,7 +63,7 @@ class OutputSearch:
         self._stream = stream
         self._searched = searched
         self._loop = asyncio.get_running_loop()
-        # Output, and numbers of bytes that are left out before the next one.
+        # Output, and counts of bytes left out before the next output.
         self._steps: deque[bytes | int] = deque()
         self._size = 0
         self._running: asyncio.Future[None] | None = None
@@ -75,7 +75,7 @@ class OutputSearch:
         self._closed = False
 
     def feed(self, data: bytes) -> None:
-        """Take output; it is searched now or within 10 ms, or as soon as the thread is free."""
+        """Add output; it is searched now, within 10 ms, or as soon as the thread is free."""
         if self._closed or not data:
             return
         self._steps.append(data)
@@ -85,15 +85,15 @@ class OutputSearch:
         self._schedule()
 
     def leave_out(self, size: int) -> None:
-        """Note that so many bytes before the next output are not kept for this call."""
+        """Note that `size` bytes before the next output are not kept for this call."""
         self._steps.append(size)
 
     async def room(self) -> None:
-        """Wait until more output may come."""
+        """Wait until there is room for more output."""
         await self._has_room.wait()
 
     async def finish(self) -> Selected | None:
-        """Search what is left, and return the selected lines, if lines are selected."""
+        """Search the rest, and return the selected lines; None without a selection."""
         while self._steps or self._running is not None:
             self._search_next()
             if self._running is not None:
@@ -108,7 +108,7 @@ class OutputSearch:
         return await self._thread.run(self._selector.selected)
 
     def close(self) -> None:
-        """Search no more; harmless a second time."""
+        """Stop searching; idempotent."""
         self._closed = True
         self._steps.clear()
         self._size = 0
@@ -126,7 +126,7 @@ class OutputSearch:
             self._timer = self._loop.call_at(self._next_search, self._search_next)
 
     def _search_next(self) -> None:
-        """Search the next piece of what waits, here or in the thread."""
+        """Search the next waiting piece, in the event loop or the thread."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -183,7 +183,7 @@ class OutputSearch:
 
 
 class CallOutput(Consumer):
-    """A consumer of the output of one session, for the time of one call."""
+    """A consumer of a session's output during one call."""
 
     def __init__(
         self,
@@ -192,9 +192,9 @@ class CallOutput(Consumer):
         wake: asyncio.Event,
         thread: SearchThread,
     ) -> None:
-        """Make one with `open`."""
+        """Use `open` instead."""
         self.wake = wake
-        """Set when the wait is to end early."""
+        """Set when the wait should end early."""
         self._selector = selector
         self._watch = watch
         stream = None if watch is None else watch.stream
@@ -216,23 +216,23 @@ class CallOutput(Consumer):
         thread: SearchThread,
     ) -> Self:
         """
-        Check what a call asks for, before anything is started.
+        Check the request of a call before a command is started.
 
         Args:
-            arguments: What the model asked for; they are `selective`.
+            arguments: The arguments of the call, which are `selective`.
             environment: Where the command runs.
-            sandbox: What it may touch.
-            tty: True if it has a terminal, and so can wait for input.
-            thread: Where its output is searched.
+            sandbox: The sandbox of the command.
+            tty: True if the command has a terminal, so it may wait for input.
+            thread: Searches the output.
 
         Raises:
-            InvalidParams: It cannot be done; the text names the argument.
+            InvalidParams: An argument cannot be used; the text names it.
         """
         selection = Selection.of(arguments)
         wake = asyncio.Event()
         selector = None
         if selection:
-            # A pattern may take long to compile.
+            # Compiling a pattern may take long.
             make = partial(Selector, selection)
             selector = make() if selection.grep is None else await thread.run(make)
         watch = None
@@ -259,10 +259,10 @@ class CallOutput(Consumer):
 
     def attach(self, session: CommandSession) -> None:
         """
-        Take the output of a session from now on, until the end of `following`.
+        Consume the output of a session from now until the end of `following`.
 
-        For a command that was just started: in the moments before the wait of its call it may
-        write more than is kept for the call.
+        For a command that was just started: before its call begins to wait, it may write more than
+        is kept for the call.
         """
         self._attached = True
         session.consumers.append(self)
@@ -270,7 +270,7 @@ class CallOutput(Consumer):
 
     @contextmanager
     def following(self, session: CommandSession) -> Iterator[None]:
-        """Take the output of a session in the block, from the first byte not yet reported."""
+        """Consume the output of a session in the block, from the first unreported byte."""
         if not self._attached:
             waiting = session.output.unreported
             self._feed(waiting.head)
@@ -280,7 +280,7 @@ class CallOutput(Consumer):
             self.attach(session)
         if session.settled.is_set():
             self.settled()
-        # Of this block: they are cancelled at its end.
+        # Cancelled at the end of the block.
         watching: list[asyncio.Task[None]] = []
         if self._watch is not None:
             loop = asyncio.get_running_loop()
@@ -301,30 +301,30 @@ class CallOutput(Consumer):
                 task.cancel()
 
     async def finish(self) -> None:
-        """Search what has come up to the end of `following`."""
+        """Search the output up to the end of `following`."""
         if self._search is not None:
             self._selected = await self._search.finish()
 
     @property
     def ended_by(self) -> str | None:
-        """The condition that ended the wait, with what is known about it."""
+        """The condition that ended the wait, with its details."""
         if self._watch is None or self._watch.met is None:
             return None
         return f"{self._watch.met} ({self._watch.detail})"
 
     @property
     def pattern_given_up(self) -> bool:
-        """True if the pattern of `wait_for` was too slow to be looked for to the end."""
+        """True if the search for the pattern of `wait_for` was too slow and given up."""
         return self._watch is not None and self._watch.pattern_given_up
 
     def selected(self) -> Selected | None:
-        """Return the lines that the call asked for, after `finish`; None if it asked for all."""
+        """Return the requested lines, after `finish`; None if the call asked for all."""
         return self._selected
 
     # -- Consumer
 
     def output(self, seq: int, data: bytes) -> None:
-        """Take bytes that the command wrote."""
+        """Receive bytes that the command wrote."""
         self._feed(data)
 
     def gap(self, gap: Gap) -> None:
@@ -356,10 +356,10 @@ class CallOutput(Consumer):
 
 async def _look_again(session: CommandSession) -> None:
     """
-    Look again and again whether a quiet command waits for input, ever more seldom.
+    Check repeatedly, with growing pauses, whether a quiet command waits for input.
 
-    A quiet command is looked at once. One that works without output at first, and reads its
-    terminal later without a prompt, would never be found. A call of 30 s makes six looks.
+    A quiet command is otherwise checked once, which would miss one that first works without
+    output and later reads its terminal without a prompt. A call of 30 s checks six times.
     """
     pause = 2 * QUIET
     while True:

@@ -1,8 +1,8 @@
 """
-Keeps what commands wrote: the only copy, for the answers, the listeners and later reading.
+Keeps the output of commands: the only copy, for answers, listeners and later reads.
 
-Pure: no event loop and no clock. An output has the head and the tail of what one session wrote,
-and the counts of everything; the archive has the tails of the sessions that ended last.
+Without event loop or clock. Each session's output has its head, its tail and the total counts; the
+archive has the tails of the most recently ended sessions.
 """
 
 from array import array
@@ -26,32 +26,32 @@ __all__ = [
 ]
 
 KEPT_BYTES = limits.OUTPUT_KEPT
-"""Bytes of one output that a view shows, at most."""
+"""Most bytes of one output in a view."""
 
 ARCHIVE_LOGS = 32
-"""Outputs of ended sessions that are kept."""
+"""Most outputs of ended sessions to keep."""
 
 ARCHIVE_BYTES = 32 << 20
-"""Bytes that they may have together."""
+"""Most bytes of these outputs in total."""
 
-# Bytes below which a chunk is copied to its neighbours rather than kept as an object.
+# Chunks with fewer bytes are joined with their neighbours instead of kept as objects.
 _SMALL = 4 << 10
 
-# Bytes that such neighbours grow to, at most.
+# Most bytes of a block of joined chunks.
 _BLOCK = 64 << 10
 
-# Chunks of which such a block is made, at most.
+# Most chunks in such a block.
 _BLOCK_CHUNKS = 16 << 10
 
-# Blocks that are kept at most, however small: each costs some 200 bytes.
+# Most blocks, regardless of size: each costs about 200 bytes.
 _BLOCKS = 4096
 
-# Gaps that are remembered at most: the last ones.
+# Most gaps to keep: the last ones.
 _GAPS = 256
 
 
 class Lost(NamedTuple):
-    """Numbers of events that were lost on the way."""
+    """Sequence numbers of events that were lost in transit."""
 
     first_seq: int
     last_seq: int
@@ -59,29 +59,29 @@ class Lost(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Chunks of output that follow each other, with numbers that do so too."""
+    """Consecutive chunks of output with consecutive sequence numbers."""
 
     start: int
-    """Bytes of the output before it."""
+    """Offset of the block in the output."""
     first_seq: int
     data: bytes | bytearray
-    """A `bytearray` while small chunks are added."""
+    """A `bytearray` while small chunks are appended."""
     newlines: int
     lengths: "array[int] | None" = None
-    """The lengths of the chunks, if there are several."""
+    """The lengths of the chunks; None for a single chunk."""
 
     @property
     def last_seq(self) -> int:
-        """The number of the last chunk."""
+        """The sequence number of the last chunk."""
         return self.first_seq + (len(self.lengths) - 1 if self.lengths else 0)
 
     @property
     def size(self) -> int:
-        """Bytes of memory that it takes, without what objects cost."""
+        """Bytes of memory used, without the overhead of objects."""
         return len(self.data) + (2 * len(self.lengths) if self.lengths else 0)
 
     def borders(self) -> list[tuple[int, int]]:
-        """Return where each chunk begins, with its number."""
+        """Return the offset and sequence number of each chunk."""
         found = []
         at = self.start
         for seq, length in enumerate(self.lengths or (len(self.data),), self.first_seq):
@@ -92,52 +92,52 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The retained output at one moment. Offsets are bytes from the very first one."""
+    """A snapshot of the retained output. Offsets count from the first byte ever written."""
 
     blocks: list[Block]
     start: int
-    """Offset of its beginning; the first block may begin before."""
+    """Offset of the retained part; the first block may start before."""
     line_start: int
-    """Offset of the line in which the first block begins."""
+    """Offset of the line in which the first block starts."""
     newlines_before: int
-    """Newlines before the first block."""
+    """Number of newlines before the first block."""
     total_bytes: int
     total_lines: int
     lost: list[tuple[int, Lost]]
-    """Gaps with their positions."""
+    """Gaps with their offsets."""
 
     @property
     def size(self) -> int:
-        """Bytes of memory that it takes, without what objects cost."""
+        """Bytes of memory used, without the overhead of objects."""
         return sum(block.size for block in self.blocks)
 
     def first_line(self) -> tuple[int, int]:
-        """Return the number of the line it begins in, and the bytes missing of that line."""
+        """Return the number of its first line, and the count of missing bytes in that line."""
         if not self.blocks:
             return 1, 0
         first = self.blocks[0]
-        # The first block may begin before the retained part, in bytes that no longer count.
+        # The first block may start before the retained part, with bytes that no longer count.
         surplus = first.data[: self.start - first.start]
         newlines = surplus.count(b"\n")
         line_start = first.start + surplus.rfind(b"\n") + 1 if newlines else self.line_start
         return self.newlines_before + newlines + 1, self.start - line_start
 
     def position_of_line(self, number: int) -> int:
-        """Return where a line begins; where the window does for those before it."""
+        """Return the offset of a line; for earlier lines, the start of the window."""
         seen = self.newlines_before
         for block in self.blocks:
             wanted = number - 1 - seen
             if wanted <= 0:
                 return max(block.start, self.start)
             if wanted <= block.newlines:
-                # `split` counts newlines at the speed of C.
+                # `split` is the fastest way to find a newline by number.
                 rest = block.data.split(b"\n", wanted)[-1]
                 return max(block.start + len(block.data) - len(rest), self.start)
             seen += block.newlines
         return self.total_bytes
 
     def line_at(self, position: int) -> int:
-        """Return the number of the line that the byte at a position belongs to."""
+        """Return the number of the line that contains an offset."""
         newlines = self.newlines_before
         for block in self.blocks:
             if position < block.start + len(block.data):
@@ -146,7 +146,7 @@ class Window:
         return newlines + 1
 
     def position_of_seq(self, seq: int) -> int:
-        """Return where a chunk begins, or the next one if there is none with that number."""
+        """Return the offset of the chunk with a sequence number, or of the next existing one."""
         for block in self.blocks:
             if seq <= block.last_seq:
                 skipped = max(0, seq - block.first_seq)
@@ -155,7 +155,7 @@ class Window:
         return self.total_bytes
 
     def border_within(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the last begin of a chunk behind `start` and up to `end`, with its number."""
+        """Return offset and number of the last chunk that starts after `start`, up to `end`."""
         for block in reversed(self.blocks):
             if block.start <= end:
                 for position, seq in reversed(block.borders()):
@@ -166,7 +166,7 @@ class Window:
         return None
 
     def border_after(self, position: int) -> tuple[int, int] | None:
-        """Return the first begin of a chunk behind a position, with its number."""
+        """Return offset and number of the first chunk that starts after a position."""
         for block in self.blocks:
             if block.start + len(block.data) > position:
                 for at, seq in block.borders():
@@ -175,7 +175,7 @@ class Window:
         return None
 
     def bytes_between(self, start: int, end: int) -> bytes:
-        """Return the bytes from one position to another."""
+        """Return the bytes between two offsets."""
         start = max(start, self.start)
         return b"".join(
             block.data[max(0, start - block.start) : max(0, end - block.start)]
@@ -184,8 +184,8 @@ class Window:
         )
 
     def after_letter(self, position: int) -> int:
-        """Return the position, or the end of the letter of UTF-8 that it is inside of."""
-        # A character of UTF-8 has at most three bytes before its last one.
+        """Return the position, or the end of the UTF-8 character that contains it."""
+        # A UTF-8 character has at most three bytes before its last one.
         before = self.bytes_between(position - 3, position)
         for back in range(1, len(before) + 1):
             byte = before[-back]
@@ -199,18 +199,18 @@ class Window:
 
 class KeptOutput:
     """
-    The output of one session as it came, both streams together, and views of it.
+    The output of one session, both streams merged, with views of it.
 
-    `transcript` is the head and the tail of everything, `unreported` of what came since the last
-    `report`; a `window` is the tail alone, with its lines and numbers. Large chunks are kept as
-    the objects that they are; small ones are joined. Memory is bounded by twice the bytes of a
-    view, by 2 bytes more for each small chunk, and by the number of objects.
+    `transcript` is the head and the tail of everything, `unreported` of the output since the last
+    `report`. A `window` is only the tail, with line and sequence numbers. Large chunks are kept as
+    they are, small ones are joined. Memory is bounded by twice the bytes of a view, 2 more bytes
+    for each small chunk, and the number of objects.
     """
 
     def __init__(self, *, max_bytes: int = KEPT_BYTES) -> None:
         """
         Args:
-            max_bytes: Bytes that a view shows.
+            max_bytes: Most bytes in a view.
 
         Raises:
             ValueError: It is not positive.
@@ -218,35 +218,35 @@ class KeptOutput:
         if max_bytes < 1:
             raise ValueError(f"a log cannot keep {max_bytes} bytes")
         self._max_bytes = max_bytes
-        # Bytes of a head; the tail has the rest.
+        # Bytes of a head; the rest is for the tail.
         self._half = max_bytes // 2
         self._block_bytes = min(_BLOCK, max(max_bytes, 64))
-        # The tail, in order. Only the last block may be changed: windows share the others.
+        # The tail, in order. Only the last block may change: windows share the others.
         self._blocks: deque[Block] = deque()
         self._held = 0
         self._newlines = 0
-        # What the blocks have let go of, as far as a head needs it: the head of everything, and
-        # that of what came since the last report, as far as it is behind the first.
+        # Bytes dropped from the blocks that a head still needs: the head of everything, and the
+        # head of the unreported output as far as it comes after the first.
         self._head = bytearray()
         self._unreported_head = bytearray()
         self._reported = 0
-        # Of what was let go of: its newlines, and where its last line begins.
+        # In the dropped bytes: the number of newlines, and the offset of the last line.
         self._dropped_newlines = 0
         self._dropped_line_start = 0
         self._gaps: deque[tuple[int, Lost]] = deque(maxlen=_GAPS)
         self._open_line = False
         self.total_bytes = 0
-        """Bytes that ever came."""
+        """Bytes ever received."""
         self.last_seq = 0
-        """The number of the last chunk, or of the last one that is lost."""
+        """The sequence number of the last received or lost chunk."""
 
     @property
     def total_lines(self) -> int:
-        """Lines that ever came; the last one counts also without a newline."""
+        """Lines ever received; the last one counts even without a newline."""
         return self._newlines + self._open_line
 
     def append(self, seq: int, data: bytes) -> None:
-        """Add the chunk with this number."""
+        """Add the chunk with this sequence number."""
         consecutive = seq == self.last_seq + 1
         self.last_seq = seq
         size = len(data)
@@ -265,15 +265,15 @@ class KeptOutput:
             blocks.append(Block(self.total_bytes, seq, kept, newlines))
         self.total_bytes += size
         self._held += size
-        # Up to one block more than fits is here: it is cut off when somebody reads.
+        # Up to one block too many is kept, and trimmed before a read.
         while self._held - len(blocks[0].data) >= self._max_bytes or len(blocks) > _BLOCKS:
             first = blocks.popleft()
-            self._let_go(first.start, first.data, first.newlines)
+            self._drop(first.start, first.data, first.newlines)
         if self._held >= 2 * self._max_bytes:
             self._trim()
 
     def _join(self, block: Block, data: bytes) -> bool:
-        """Add a small chunk to the last block; False if it has to begin another one."""
+        """Append a small chunk to the last block; return False if it needs a new block."""
         joined = block.data
         if type(joined) is not bytearray or len(joined) >= self._block_bytes:
             return False
@@ -285,8 +285,8 @@ class KeptOutput:
         joined += data
         return True
 
-    def _let_go(self, start: int, data: bytes | bytearray, newlines: int) -> None:
-        """Note what leaves the blocks, and keep what a head needs of it."""
+    def _drop(self, start: int, data: bytes | bytearray, newlines: int) -> None:
+        """Account for bytes dropped from the blocks, and keep those that a head needs."""
         self._held -= len(data)
         if newlines:
             self._dropped_newlines += newlines
@@ -299,18 +299,18 @@ class KeptOutput:
 
     @property
     def _unreported_head_start(self) -> int:
-        """The offset of the first byte that `_unreported_head` may have."""
+        """The offset of the first byte that `_unreported_head` may contain."""
         return max(self._half, self._reported)
 
     def _trim(self) -> None:
-        """Cut off what the first block has too much."""
+        """Trim surplus bytes from the first block."""
         surplus = self._held - self._max_bytes
         if surplus <= 0:
             return
         block = self._blocks[0]
         first_seq, lengths = block.first_seq, block.lengths
         if lengths is not None:
-            # Whole chunks only, so that the first block still begins with a numbered chunk.
+            # Whole chunks only, so that the first block still starts with a numbered chunk.
             chunks, surplus = _chunks_within(lengths, surplus)
             if not chunks:
                 return
@@ -326,10 +326,10 @@ class KeptOutput:
             block.newlines - newlines,
             lengths,
         )
-        self._let_go(block.start, gone, newlines)
+        self._drop(block.start, gone, newlines)
 
     def gap(self, first_seq: int, last_seq: int) -> None:
-        """Note that the events with these numbers were lost on the way."""
+        """Note that the events with these numbers were lost in transit."""
         self.last_seq = max(self.last_seq, last_seq)
         if self._gaps:
             at, before = self._gaps[-1]
@@ -342,27 +342,27 @@ class KeptOutput:
 
     @property
     def transcript(self) -> Captured:
-        """All output from the first byte: its head and its tail, up to 1 MiB."""
+        """The head and the tail of all output, up to 1 MiB."""
         return self._captured(0)
 
     @property
     def unreported(self) -> Captured:
-        """The output since the last `report`, likewise."""
+        """The head and the tail of the output since the last `report`."""
         return self._captured(self._reported)
 
     def report(self) -> Captured:
-        """Return what is unreported; from now on it is not."""
+        """Return the unreported output and mark it as reported."""
         captured = self.unreported
         self._reported = self.total_bytes
         self._unreported_head.clear()
         return captured
 
     def end(self, size: int) -> bytes:
-        """Return the last bytes, at most as many as a window has."""
+        """Return the last `size` bytes, at most those of a window."""
         return self._bytes(max(self.total_bytes - size, 0), self.total_bytes)
 
     def window(self) -> Window:
-        """Return the tail of the output as it is now; what is appended later is not in it."""
+        """Return a snapshot of the tail of the output."""
         self._trim()
         blocks = list(self._blocks)
         if blocks:
@@ -380,13 +380,13 @@ class KeptOutput:
         )
 
     def _captured(self, start: int) -> Captured:
-        """Return the head and the tail of what came from an offset on."""
+        """Return the head and the tail of the output from an offset on."""
         total = self.total_bytes
         middle = start + self._half
         head = self._bytes(start, middle)
         if total <= middle:
             return Captured(head, marker=BYTES_OMITTED)
-        # Not before the first block: tiny chunks with gaps between them may leave few bytes there.
+        # Not before the first block: many tiny blocks may hold fewer bytes than a tail.
         kept_from = self._blocks[0].start if self._blocks else 0
         tail = self._bytes(max(middle, total - self._max_bytes + self._half, kept_from), total)
         omitted = total - start - len(head) - len(tail)
@@ -395,7 +395,7 @@ class KeptOutput:
         return Captured(head, tail, omitted, BYTES_OMITTED)
 
     def _bytes(self, start: int, end: int) -> bytes:
-        """Return what is kept from one offset to another."""
+        """Return the retained bytes between two offsets."""
         since = self._unreported_head_start
         return b"".join(
             [
@@ -410,7 +410,7 @@ class KeptOutput:
 
 
 def _chunks_within(lengths: "array[int]", size: int) -> tuple[int, int]:
-    """Return how many chunks have at most `size` bytes together, and their bytes."""
+    """Return how many first chunks fit into `size` bytes, and their total size."""
     total = 0
     for number, length in enumerate(lengths):
         if total + length > size:
@@ -421,7 +421,7 @@ def _chunks_within(lengths: "array[int]", size: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Archived:
-    """One output of the archive."""
+    """One output in the archive."""
 
     output: Window
     size: int
@@ -430,9 +430,9 @@ class _Archived:
 
 class Archive:
     """
-    The tails of the outputs of the sessions that ended last, by call ids and session ids.
+    The tails of the output of the most recently ended sessions, by call id and session id.
 
-    The oldest one goes first when there are too many, or too many bytes.
+    The oldest is dropped first when there are too many, or too many bytes.
     """
 
     def __init__(self, *, max_logs: int = ARCHIVE_LOGS, max_bytes: int = ARCHIVE_BYTES) -> None:
@@ -448,16 +448,16 @@ class Archive:
 
     @property
     def size(self) -> int:
-        """Bytes that all outputs have together; see `Window.size`."""
+        """Bytes of all outputs; see `Window.size`."""
         return self._size
 
     def add(
         self, output: Window, *, call_ids: Iterable[str] = (), session_id: int | None = None
     ) -> None:
         """
-        Keep the output of a session that has ended.
+        Keep the output of an ended session.
 
-        An id that an older output has too names this one from now on.
+        An id shared with an older output refers to this one from now on.
         """
         keys: list[Hashable] = list(dict.fromkeys(call_ids))
         if session_id is not None:
@@ -474,7 +474,7 @@ class Archive:
             self._drop_oldest()
 
     def find(self, key: str | int) -> Window | None:
-        """Return the output with this call id (a text) or session id (a number), if it is kept."""
+        """Return the output with this call id (a string) or session id (a number), if kept."""
         number = self._by_key.get(key)
         return None if number is None else self._outputs[number].output
 

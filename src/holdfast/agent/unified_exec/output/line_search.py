@@ -1,8 +1,7 @@
 """
-Finds the lines that match a pattern, in blocks of many lines at a time.
+Finds the lines that match a pattern, many lines at a time.
 
-A call of the engine costs microseconds, so there is not one for each line: one call finds
-a whole run of neighbouring lines that match.
+Each call of the engine costs microseconds, so one call finds a whole run of matching lines.
 """
 
 import re
@@ -14,31 +13,31 @@ from holdfast.agent.unified_exec.output.patterns import compile_pattern
 
 __all__ = ["LineRun", "LineSearch", "valid_utf8"]
 
-# Constructs that mean something else in a block than in a line: borders of the text, any byte,
-# no `m`. A false match, such as after an escaped backslash, only costs time.
+# Constructs with a different meaning in a block than in a line: start and end of the text, any
+# byte, disabling `m`. A false match, such as after an escaped backslash, only costs time.
 _NEEDS_SINGLE_LINES = re.compile(r"\\[AzC]|\(\?\w*-\w*m")
 
-# Runs from which on a block is checked for short and equal lines.
+# Runs above which a block is checked for short, equal lines.
 _MANY = 128
 
-# Mean length up to which lines are short: bytes, with the newline.
+# Mean length in bytes up to which lines are short, including the newline.
 _SHORT = 12
 
-# Bytes of a block, at most.
+# Most bytes in a block.
 _MOST = 64 << 10
 
-# Bytes of a very long line that are searched at once.
+# Bytes of a very long line to search at once.
 _PART = 32 << 10
 
-# Bytes of a very long line that are searched again together with what follows them.
+# Bytes at the end of such a part to search again with the next part.
 _OVERLAP = 8 << 10
 
 
 class LineRun(NamedTuple):
-    """Neighbouring lines of a block that match."""
+    """Adjacent matching lines of a block."""
 
     first: int
-    """The index of the first one, from 0."""
+    """The index of the first line, from 0."""
     lines: int
     start: int
     """Offset of the first line in bytes."""
@@ -47,7 +46,7 @@ class LineRun(NamedTuple):
 
 
 def valid_utf8(data: bytes) -> bytes:
-    """Return `data` with U+FFFD in place of what is no UTF-8; it has as many lines."""
+    """Return `data` with U+FFFD in place of invalid UTF-8; the number of lines is unchanged."""
     if data.isascii():
         return data
     try:
@@ -59,10 +58,10 @@ def valid_utf8(data: bytes) -> bytes:
 
 class LineSearch:
     """
-    A pattern that is looked for in each line.
+    A pattern to search for in each line.
 
-    A line is searched without its end, `\\n` or `\\r\\n`, and with U+FFFD in place of what is
-    no UTF-8: as a reader sees it.
+    A line is searched as a reader sees it: without its end, `\\n` or `\\r\\n`, and with U+FFFD in
+    place of invalid UTF-8.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -76,20 +75,20 @@ class LineSearch:
         self._single = compile_pattern(pattern, within_lines=True)
         self._run = None
         if not _NEEDS_SINGLE_LINES.search(pattern):
-            # `\C` is the newline here: it is any byte, and only a newline is behind a `$`.
+            # `\C`, which matches any byte, is the newline here: only that can follow `$`.
             self._run = compile_pattern(pattern, within_lines=True, wrap=r"(?:^.*{}.*$\C)+")
 
     @property
     def given_up(self) -> bool:
-        """True if the pattern turned out to be too slow: no line matches any more."""
+        """True if the pattern proved too slow: no line matches from then on."""
         return self._single.given_up or (self._run is not None and self._run.given_up)
 
     def is_quick(self, size: int) -> bool:
-        """Return True if so many bytes can be searched in the event loop."""
+        """Return True if `size` bytes can be searched in the event loop."""
         return self._single.is_quick(size) and (self._run is None or self._run.is_quick(size))
 
     def in_blocks(self, lines: bytes) -> Iterator[bytes]:
-        """Return the lines in blocks that can be searched at once, each ending with a newline."""
+        """Yield the lines in blocks to search at once, each ending with a newline."""
         window = min(self._single.window, _MOST if self._run is None else self._run.window)
         start = 0
         while start < len(lines):
@@ -100,7 +99,7 @@ class LineSearch:
             start = end
 
     def matching(self, block: bytes) -> tuple[bytes, int]:
-        """Return the lines that match, joined, and their number; as `runs`, and faster."""
+        """Return the joined matching lines and their number; faster than `runs`."""
         text = self._searchable(block)
         if text is not block:
             runs = self.runs(block)
@@ -115,7 +114,7 @@ class LineSearch:
         return found, found.count(b"\n")
 
     def runs(self, block: bytes) -> list[LineRun]:
-        """Return the lines that match; the block ends with a newline."""
+        """Return the runs of matching lines in a block that ends with a newline."""
         if len(block) > _MOST and block.find(b"\n") == len(block) - 1:
             return [LineRun(0, 1, 0, len(block))] if self._long_line_matches(block[:-1]) else []
         text = self._searchable(block)
@@ -138,12 +137,12 @@ class LineSearch:
 
     @staticmethod
     def _searchable(block: bytes) -> bytes:
-        # The engine matches invalid bytes with nothing, and takes `\r` for a letter.
+        # For the engine, invalid bytes match nothing and `\r` is an ordinary character.
         text = valid_utf8(block)
         return text.replace(b"\r\n", b"\n") if b"\r" in text else text
 
     def _find(self, text: bytes) -> tuple[list[tuple[int, int]], list[bool] | None]:
-        """Return where runs of matching lines are; or, if not `None`, which lines match."""
+        """Return the spans of runs of matching lines; or a flag for each line if it is not None."""
         if self._run is None:
             lines = text.split(b"\n")[:-1]
             return [], [self._single.search(line) is not None for line in lines]
@@ -157,9 +156,9 @@ class LineSearch:
         return found, None
 
     def _spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Return where runs of lines that match begin and end."""
+        """Yield the start and end of each run of matching lines."""
         assert self._run is not None, "the caller has looked"
-        # Without the wrapping the engine is several times faster; often there is no match.
+        # Without the wrapping the engine is several times faster, and often there is no match.
         first = self._single.search(text, 0, len(text) - 1)
         if first is None:
             return iter(())
@@ -167,10 +166,10 @@ class LineSearch:
 
     def _flags(self, text: bytes) -> list[bool] | None:
         """
-        Return for each line whether it matches, if most lines are like others; else `None`.
+        Return a flag for each line if most lines are duplicates; otherwise None.
 
-        Every second one of many short lines may match, and a call for each would take long.
-        So equal ones are looked for once.
+        If every second one of many short lines matches, a call for each match would take long. So
+        each distinct line is only searched once.
         """
         count = text.count(b"\n")
         if len(text) > count * _SHORT:
@@ -185,18 +184,18 @@ class LineSearch:
         return list(map(matching.__contains__, lines))
 
     def in_parts(self) -> "PartSearch":
-        """Return a search of one line that is too long to be kept."""
+        """Return a search of a single line that is too long to be kept."""
         return PartSearch(self)
 
     def search_part(self, part: bytes, *, begins: bool, ends: bool) -> bool:
-        """Return True if a part of a line matches, with or without its begin and end."""
+        """Return True if a part of a line matches; the part may include the line's start or end."""
         text = valid_utf8(part)
-        # The anchors see one byte that belongs to no match, unless the line is over there.
+        # Anchors see one extra byte outside the match, unless the line starts or ends there.
         return bool(text and self._single.search(text, 0 if begins else 1, len(text) - (not ends)))
 
 
 def _line_starts(block: bytes) -> list[int]:
-    """Return where each line begins, and the end."""
+    """Return the offset of each line, and of the end."""
     return list(accumulate((len(line) + 1 for line in block.split(b"\n")[:-1]), initial=0))
 
 
@@ -226,20 +225,20 @@ def _runs_of_flags(text: bytes, flags: list[bool]) -> list[LineRun]:
 
 class PartSearch:
     """
-    The search of one very long line, part by part.
+    The search of a very long line in parts.
 
-    A match that is longer than 8 KiB may be missed where two parts meet.
+    A match longer than 8 KiB may be missed where two parts meet.
     """
 
     def __init__(self, search: LineSearch) -> None:
         self._search = search
         self._rest = b""
         self._begins = True
-        # True as soon as a match was found.
+        # True once a match was found.
         self.matched = False
 
     def feed(self, part: bytes) -> None:
-        """Search what comes next."""
+        """Search the next part."""
         if self.matched or not part:
             return
         window = self._rest + part

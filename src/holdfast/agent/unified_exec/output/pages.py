@@ -1,4 +1,4 @@
-"""Pages of retained output: by sequence number, by lines, by a pattern."""
+"""Pages of retained output, by sequence number, lines or pattern."""
 
 from dataclasses import dataclass
 
@@ -15,44 +15,44 @@ from holdfast.base.errors import InvalidParams
 
 __all__ = ["Page", "PageRequest", "read_window"]
 
-# Bytes that are searched before it is seen whether the pattern is too slow.
+# Bytes to search before checking whether the pattern is too slow.
 _STEP = 8 << 10
 
-# Bytes that every line may have, however many are on a page.
+# Bytes to which no line is cut, even if a page has many.
 _SHARE = 4 << 10
 
-# Gaps that a note names; the others are counted.
+# Gaps to name in a note; the others are counted.
 _NAMED_GAPS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A part of the output of one session, with the counts of the whole."""
+    """A part of a session's output, with the counts of the whole."""
 
     text: str
-    """The lines; of a pattern, each behind its number and a colon."""
+    """The lines; with a pattern, each is preceded by its number and a colon."""
     note: str
-    """The lines that are shown, of how many, and how to go on."""
+    """Which lines are shown, the total number, and how to continue."""
     first_line: int | None
-    """The number of the first line shown, from 1; `None` on an empty page."""
+    """The number of the first line shown, from 1; None on an empty page."""
     last_line: int | None
     total_lines: int
-    """Lines that ever came, also those no longer kept."""
+    """Lines ever received, including those no longer kept."""
     total_bytes: int
     matching_lines: int | None
-    """Lines that match among those that were looked at; `None` without a pattern."""
+    """Matching lines among those searched; None without a pattern."""
     dropped_lines: int
-    """Lines that are no longer kept, not even in part."""
+    """Lines no longer kept, not even partly."""
     next_line: int | None
-    """The line to go on with, or `None`."""
+    """The line to continue with, or None."""
     next_seq: int | None
-    """The sequence number to go on with, or `None`."""
+    """The sequence number to continue with, or None."""
     lost: tuple[Lost, ...]
-    """Events that were lost on the way to this page."""
+    """Events within this page that were lost in transit."""
 
     @property
     def more(self) -> bool:
-        """True if there is more behind this page."""
+        """True if more output follows this page."""
         return self.next_line is not None or self.next_seq is not None
 
     @property
@@ -64,25 +64,25 @@ class Page:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
     """
-    The page that is wanted; without arguments, from the first byte that is kept.
+    A request for a page; by default, from the first retained byte.
 
     Raises:
-        InvalidParams: Both `from_seq` and `lines` are given, or the lines are in the wrong order
-            or 0.
+        InvalidParams: Both `from_seq` and `lines` are given, or the lines are 0 or in the wrong
+            order.
     """
 
     from_seq: int | None = None
-    """Begin with the chunk that has this number, or the next one there is."""
+    """Start with the chunk that has this number, or the next existing one."""
     lines: tuple[int, int | None] | None = None
     """
     The first and the last line, from 1.
 
-    Negative numbers count from the end, -1 is the last line; `None` as the second is the end.
+    Negative numbers count from the end: -1 is the last line. None as the second means the end.
     """
     pattern: str | None = None
     """Show only lines that match this regular expression, with their numbers."""
     max_bytes: int = BYTE_BUDGET
-    """Bytes of text on the page; at least 1 KiB."""
+    """Most bytes of text on the page; at least 1 KiB."""
 
     def __post_init__(self) -> None:
         if self.from_seq is not None and self.lines is not None:
@@ -106,7 +106,7 @@ def _is(value: object, kind: type) -> bool:
 
 
 def _is_range(value: object) -> bool:
-    """Return True for two numbers, of which the second may be None."""
+    """Return True for a pair of numbers of which the second may be None."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         return False
     return isinstance(value[0], int) and isinstance(value[1], int | None)
@@ -114,7 +114,7 @@ def _is_range(value: object) -> bool:
 
 def read_window(window: Window, request: PageRequest) -> Page:
     """
-    Return a page of the output; with a pattern, call it in a `SearchThread`.
+    Return a page of the output; with a pattern, call this in a `SearchThread`.
 
     Raises:
         InvalidParams: The pattern cannot be used.
@@ -124,12 +124,12 @@ def read_window(window: Window, request: PageRequest) -> Page:
 
 
 class _PageReader:
-    """The making of one page."""
+    """Builder of one page."""
 
     def __init__(self, window: Window, request: PageRequest) -> None:
         self._window = window
         self._request = request
-        # A smaller budget would not even hold the marks.
+        # A smaller budget would not fit the marks.
         self._max_bytes = max(request.max_bytes, LEAST_BUDGET)
         self._kept_line, self._missing = window.first_line()
         self._total = window.total_lines
@@ -146,7 +146,7 @@ class _PageReader:
             first, last = self._resolve(*(request.lines or (1, None)))
             wanted = first
             first = max(first, self._kept_line)
-        # Nothing there: the note says why.
+        # Nothing to show: the note says why.
         if first > last:
             return self._page("", self._nothing(wanted, last), None, None, search=search)
         if search is None:
@@ -154,7 +154,7 @@ class _PageReader:
         return self._search_lines(search, first, last, wanted)
 
     def _resolve(self, first: int, last: int | None) -> tuple[int, int]:
-        """Return the numbers of the lines from the begin, of those that there are."""
+        """Return line numbers counted from the start, limited to existing lines."""
         total = self._total
         last = total if last is None else last
         first = max(1, total + 1 + first) if first < 0 else first
@@ -175,7 +175,7 @@ class _PageReader:
     # -- the three ways
 
     def _read_from(self, start: int) -> Page:
-        """Read bytes as they came, up to the begin of a chunk or of a line."""
+        """Read bytes unchanged, up to the start of a chunk or line."""
         window = self._window
         total = window.total_bytes
         from_seq = self._request.from_seq
@@ -183,10 +183,10 @@ class _PageReader:
         if start >= total:
             note = f"nothing from sequence {from_seq} on" if total else "no output"
             return self._page("", note, None, None)
-        # One of the two says where to go on, if there is more.
+        # If there is more, one of the two says where to continue.
         end, next_seq, next_line, mark = min(start + self._max_bytes, total), None, None, ""
         if end < total:
-            # Ends at a chunk if possible: only a sequence number resumes exactly there.
+            # End before a chunk if possible: a sequence number resumes exactly there.
             border = window.border_within(start, end)
             data = b"" if border is not None else window.bytes_between(start, end)
             if border is not None:
@@ -196,7 +196,7 @@ class _PageReader:
                 end = start + data.rfind(b"\n") + 1
                 next_line = window.line_at(end)
             else:
-                # Neither a line nor a chunk ends here: only the next chunk can be named.
+                # Neither a line nor a chunk ends on the page: continue with the next chunk.
                 end = window.after_letter(end)
                 after = window.border_after(end)
                 next_seq = None if after is None else after[1]
@@ -216,7 +216,7 @@ class _PageReader:
         return 0 if border is None else border[1]
 
     def _read_lines(self, first: int, last: int, wanted: int) -> Page:
-        """Read whole lines, as many as fit."""
+        """Read as many whole lines as fit."""
         start = self._window.position_of_line(first)
         end = self._end_of(last)
         data = self._window.bytes_between(start, end)
@@ -236,10 +236,10 @@ class _PageReader:
         )
 
     def _search_lines(self, search: LineSearch, first: int, last: int, wanted: int) -> Page:
-        """Count all lines that match, and read as many as fit."""
+        """Count all matching lines, and read as many as fit."""
         start, end = self._window.position_of_line(first), self._end_of(last)
         data = self._window.bytes_between(start, end)
-        # The search works on whole lines, so the last one gets its newline for the time being.
+        # The search needs whole lines, so the last one gets a temporary newline.
         open_line = not data.endswith(b"\n")
         if open_line:
             data += b"\n"
@@ -249,7 +249,7 @@ class _PageReader:
         room, matching, next_line = self._max_bytes, 0, None
         line, at = first, 0
         while at < len(data):
-            # A step ends with a line; one that is longer than a step is taken whole.
+            # A step ends with a line; a line longer than a step is searched as a whole.
             step = data.rfind(b"\n", at, at + _STEP) + 1 or data.find(b"\n", at) + 1
             block = data[at:step]
             runs = search.runs(block)
@@ -260,7 +260,7 @@ class _PageReader:
                 )
             for run in runs:
                 matching += run.lines
-                # The page is full; the rest is only counted.
+                # The page is full: only count.
                 if next_line is not None:
                     continue
                 lines = block[run.start : run.end].split(b"\n")
@@ -269,7 +269,7 @@ class _PageReader:
                     kept = cut_line(text, limit) + b"\n"
                     row = f"{number}:{begin}{kept.decode(errors='replace')}"
                     room -= len(kept) + len(begin) + len(str(number)) + 1
-                    # The first line is always shown, however long.
+                    # The first line is always shown, even if it is too long.
                     if room < 0 and shown:
                         next_line = number
                         break
@@ -278,7 +278,7 @@ class _PageReader:
             line += block.count(b"\n")
             at = step
         page = "".join(shown)
-        # Take the added newline away again.
+        # Remove the added newline.
         if open_line and numbers and numbers[-1] == last:
             page = page[:-1]
         note = self._matches_note(matching, len(shown), first, last)
@@ -293,7 +293,7 @@ class _PageReader:
             span=(start, end),
         )
 
-    # -- parts of them
+    # -- parts of a page
 
     def _end_of(self, line: int) -> int:
         window = self._window
@@ -303,7 +303,7 @@ class _PageReader:
         return min(self._max_bytes, max(_SHARE, self._max_bytes // lines))
 
     def _begin_mark(self, line: int) -> str:
-        """Return the mark for the begin of a line that is no longer kept as a whole."""
+        """Return the mark for a line whose beginning is no longer kept."""
         if line != self._kept_line or not self._missing:
             return ""
         return f"[... {count_of(self._missing, 'byte')} of this line no longer kept ...]"
@@ -324,7 +324,7 @@ class _PageReader:
         return note
 
     def _dropped_before(self, wanted: int) -> str:
-        """Return the note for lines that were wanted and are no longer kept."""
+        """Return the note about requested lines that are no longer kept."""
         dropped = wanted < self._kept_line or (wanted == self._kept_line and self._missing)
         return f"; {self._dropped_note()}" if dropped else ""
 
@@ -355,7 +355,7 @@ class _PageReader:
         lost: tuple[Lost, ...] = ()
         if span is not None:
             start, end = span
-            # Before the first byte of a page, but behind its last only if nothing follows.
+            # Include gaps before the first byte; those after the last only if nothing follows.
             end += end == window.total_bytes
             lost = tuple(gap for position, gap in window.lost if start <= position < end)
         elif not window.total_bytes:
@@ -383,7 +383,7 @@ class _PageReader:
 
 
 def _fit_lines(data: bytes, limit: int, room: int) -> tuple[bytes, int, int]:
-    """Return the lines that fit after cutting long ones, their number, and the bytes read."""
+    """Return the lines that fit, with long ones cut, their number, and the bytes read."""
     kept: list[bytes] = []
     at = 0
     while at < len(data):

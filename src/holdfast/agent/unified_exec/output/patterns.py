@@ -1,10 +1,10 @@
 """
-Compiles the regular expressions that a model writes.
+Compiles regular expressions from a model.
 
-The engine is RE2: its time is linear in the text, whatever the pattern is. But a byte may cost
-15 µs where its automaton becomes too large. So only a short text is searched in the event loop, and
-all others in a `SearchThread`. A pattern that turns out to be so slow is given up. RE2 comes with
-the extra `patterns` and is imported with the first pattern.
+The engine is RE2, which takes linear time for any pattern. But a byte may cost 15 µs if the
+automaton becomes too large. So only short texts are searched in the event loop, all others in a
+`SearchThread`, and a pattern that proves too slow is given up. RE2 comes with the extra `patterns`
+and is imported with the first pattern.
 """
 
 from collections.abc import Iterator
@@ -35,66 +35,66 @@ __all__ = [
 ]
 
 PATTERN_CHARACTERS = 1000
-"""Characters that a pattern may have."""
+"""Most characters in a pattern."""
 
 PATTERN_INSTRUCTIONS = 1500
 """
-Instructions that a pattern may be compiled to.
+Most instructions of a compiled pattern.
 
-Few patterns make the engine fall back from its automaton to simulating all alternatives,
-with a time that grows by this number. Common patterns have less than a hundred; a class
-of Unicode such as `\\pL` has 1,200.
+A few patterns make the engine fall back from its automaton to simulating all alternatives, which
+takes time proportional to this number. Common patterns have fewer than a hundred; a Unicode class
+such as `\\pL` has 1,200.
 """
 
 SLOW_SECONDS = 0.2
-"""Processor time that a pattern may use before it is looked at whether it is too slow."""
+"""CPU seconds for a pattern before checking whether it is too slow."""
 
 SLOW_BYTE = 1.5e-6
 """
-Processor time for a byte from which on a pattern is too slow.
+CPU seconds per byte above which a pattern is too slow.
 
-Common patterns take a nanosecond. Many short lines of which every second one matches take 0.3 µs
-a byte, because each match is a call.
+Common patterns take a nanosecond. Many short lines of which every second one matches take 0.3 µs,
+because each match takes a call.
 """
 
-# Steps of the engine that one search should take at most: instructions times bytes.
+# Most steps of the engine in one search: instructions times bytes.
 _STEPS = 2_000_000
 
-# Steps that take 5 ms at most, by the slowest patterns that were found.
+# Steps that take at most 5 ms with the slowest patterns found.
 _QUICK_STEPS = 500_000
 
-# Bytes that take 5 ms at most where every second line of a few bytes matches.
+# Bytes that take at most 5 ms if every second line matches and lines have a few bytes.
 _QUICK_BYTES = 16 << 10
 
-# Borders of the bytes that are searched at once.
+# Range of the number of bytes to search at once.
 _LEAST, _MOST = 4 << 10, 64 << 10
 
-# Bytes that a call of the engine counts for, besides those it searches: lines may be empty.
+# Bytes that each call of the engine adds to those searched, since lines may be empty.
 _CALL_BYTES = 16
 
-# Matches between two looks at the clock.
+# Matches between two reads of the clock.
 _COUNTED = 64
 
-# Bytes of memory that the engine may use for one pattern. It caches up to 128 of them.
+# Bytes of memory for one pattern in the engine, which caches up to 128 patterns.
 _MEMORY = 1 << 20
 
-# Bytes of memory in which a pattern within `PATTERN_INSTRUCTIONS` is compiled. The engine holds the
-# interpreter while it compiles, so a larger pattern has to fail soon.
+# Bytes of memory sufficient to compile a pattern within `PATTERN_INSTRUCTIONS`. The engine holds
+# the GIL while it compiles, so a larger pattern has to fail soon.
 _TRIAL_MEMORY = 256 << 10
 
-# Classes of Unicode, such as `\pL`, that a pattern may name: each takes 50 µs to read, and few
-# patterns with more than one are within `PATTERN_INSTRUCTIONS`.
+# Most Unicode classes such as `\pL` in a pattern: each takes 50 µs to parse, and few patterns with
+# more than one are within `PATTERN_INSTRUCTIONS`.
 _CLASSES = 32
 
 
 class Match(Protocol):
-    """One match, as RE2 returns it."""
+    """A match returned by RE2."""
 
     def span(self) -> tuple[int, int]: ...
 
 
 class Engine(Protocol):
-    """A compiled expression of RE2, as far as it is used here."""
+    """The used methods of a compiled RE2 expression."""
 
     @property
     def programsize(self) -> int: ...
@@ -107,14 +107,14 @@ class Engine(Protocol):
 
 
 class Pattern:
-    """A regular expression that is searched in bytes of UTF-8, with time linear in them."""
+    """A regular expression to search in UTF-8 bytes, in linear time."""
 
     def __init__(self, text: str, engine: Engine) -> None:
         self.text = text
         self.given_up = False
-        """True if it turned out to be too slow: nothing matches any more."""
+        """True if the pattern proved too slow: nothing matches from then on."""
         self.window = min(max(_STEPS // max(engine.programsize, 1), _LEAST), _MOST)
-        """Bytes to search at once, so that a slow pattern is soon given up."""
+        """Bytes to search at once, so that a slow pattern is given up soon."""
         self._quick = min(_QUICK_STEPS // max(engine.programsize, 1), _QUICK_BYTES)
         self._engine = engine
         self._seconds = 0.0
@@ -129,10 +129,10 @@ class Pattern:
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> tuple[int, int] | None:
         """
-        Return where the first match begins and ends, or `None`.
+        Return the start and end of the first match, or None.
 
-        What is before `start` and behind `end` matches no part of the pattern. But `^`, `$`
-        and `\\b` see it: they do not take `start` and `end` for the borders of the text.
+        A match is within `start` and `end`. But `^`, `$` and `\\b` see the bytes around them: they
+        do not treat `start` and `end` as the start and end of the text.
         """
         if self.given_up:
             return None
@@ -144,7 +144,7 @@ class Pattern:
         return found
 
     def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Return where all matches from `start` on begin and end; they do not overlap."""
+        """Yield the start and end of all non-overlapping matches from `start` on."""
         matches = self._engine.finditer(data, start)
         while not self.given_up:
             begun = thread_time()
@@ -171,15 +171,16 @@ def patterns_available() -> bool:
 
 def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") -> Pattern:
     """
-    Return the compiled pattern; `^` and `$` match at the borders of lines.
+    Return the compiled pattern; `^` and `$` match at the start and end of lines.
 
     Args:
-        text: In the syntax of RE2: that of Perl without look-around and back references.
-        within_lines: True if nothing in the pattern may match a newline, such as `\\s`.
-        wrap: An expression around the pattern, which stands at `{}`.
+        text: In the syntax of RE2: Perl's without look-around and backreferences.
+        within_lines: True if nothing in the pattern, such as `\\s`, may match a newline.
+        wrap: An expression around the pattern, with `{}` in its place.
 
     Raises:
-        InvalidParams: The text is no pattern, or too large a one, or RE2 is not installed.
+        InvalidParams: The text is not a valid pattern, the pattern is too large, or RE2 is not
+            installed.
     """
     try:
         options = re2.Options()
@@ -205,7 +206,7 @@ def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") 
         return engine
 
     try:
-        # Compiled alone first: the wrapping must not close a lone bracket of the pattern.
+        # First without the wrapping, which must not close an open bracket of the pattern.
         compiled(text)
         options.max_mem = _MEMORY
         engine = compiled(f"(?m){text}")
@@ -214,7 +215,7 @@ def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") 
             try:
                 engine = compiled(f"(?m){before}(?:{text}){after}")
             except re2.error:
-                # `\Q` without `\E` is valid at the end only.
+                # `\Q` without `\E` is only valid at the end.
                 engine = compiled(f"(?m){before}(?:{text}\\E){after}")
     except UnicodeEncodeError:
         raise InvalidParams(f"pattern {text!r} is not valid Unicode") from None

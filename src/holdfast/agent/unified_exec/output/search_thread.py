@@ -1,4 +1,4 @@
-"""The thread in which the output of one set of tools is searched for patterns."""
+"""The thread that searches the output of one set of tools for patterns."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,17 +14,17 @@ T = TypeVar("T")
 
 class SearchThread:
     """
-    One thread, made with the first pattern.
+    A single thread, started with the first pattern.
 
-    RE2 does not hold the interpreter while it compiles or searches, so the event loop goes on
-    meanwhile. Each set of tools has its own: a slow pattern delays the searches of one client only.
+    RE2 releases the GIL while it searches, so the event loop keeps running. Each set of tools has
+    its own thread, so that a slow pattern only delays the searches of one client.
     """
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run a function in the thread, behind those before it."""
+        """Run a function in the thread, after earlier ones."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(
                 max_workers=1,
@@ -34,7 +34,7 @@ class SearchThread:
         return asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def close(self) -> None:
-        """Run nothing that has not begun, and let the thread end; do not wait for it."""
+        """Cancel functions that have not started, and end the thread without waiting for it."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None

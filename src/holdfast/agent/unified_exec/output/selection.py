@@ -1,9 +1,9 @@
 """
-Shows a part of what one call wrote: its first lines, its last lines, the lines that match.
+Selects a part of the output of one call: first lines, last lines, matching lines.
 
-Pure: no event loop and no clock. All bytes of the call go through a `Selector`, which counts
-everything and keeps little. So the counts are those of the whole, and the command needs no
-pipe to `tail`, which would hide its exit code.
+Without event loop or clock. All bytes of the call go through a `Selector`, which counts everything
+and keeps little. So the counts cover the whole output, and the command does not need a pipe to
+`tail`, which would hide its exit code.
 """
 
 from collections import deque
@@ -23,24 +23,24 @@ from holdfast.base.errors import InvalidParams
 __all__ = ["REST_HINT", "Selected", "Selection", "Selector"]
 
 REST_HINT = "read_output shows the rest"
-"""Ends the note of an answer that does not show everything."""
+"""The end of the note if an answer does not show everything."""
 
-# Bytes that are gathered before they are looked at; a line that is longer is never whole.
+# Bytes to collect before processing them; longer lines are processed in parts.
 _BLOCK = 32 << 10
 
-# Bytes that are gathered at most.
+# Most bytes to collect.
 _TURN = 64 << 10
 
-# Bytes that can be fed in the event loop without a pattern.
+# Bytes that can be fed in the event loop if there is no pattern.
 _QUICK = 128 << 10
 
-# Bytes that every line may have, however many are asked for.
+# Bytes to which no line is cut, even if many are requested.
 _SHARE = 4 << 10
 
-# Bytes below which kept lines are joined with those that follow.
+# Kept lines with fewer bytes are joined with the following ones.
 _JOIN = 4 << 10
 
-# Mean length from which lines are looked at whether they are too long.
+# Mean length above which lines are checked for being too long.
 _LONG = 256
 
 _UNLIMITED = 1 << 62
@@ -48,14 +48,14 @@ _UNLIMITED = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The lines that a call asks for; without any field, all of them."""
+    """The lines that a call requests; by default all lines."""
 
     head: int | None = None
-    """The number of first lines; with `grep`, of those that match."""
+    """The number of first lines; with `grep`, of first matching lines."""
     tail: int | None = None
-    """The number of last lines, likewise."""
+    """The number of last lines, in the same way."""
     grep: str | None = None
-    """A regular expression that the lines match."""
+    """A regular expression that the lines must match."""
 
     def __post_init__(self) -> None:
         for name, number in (("head", self.head), ("tail", self.tail)):
@@ -73,26 +73,26 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """The selected lines of one call, and the counts of all of them."""
+    """The selected lines of one call, with counts of all lines."""
 
     text_bytes: bytes
-    """The selected lines; a line in brackets stands for those left out between them."""
+    """The selected lines; a line in brackets replaces lines left out between them."""
     note: str
     """The counts, such as "lines 1 to 40 of 48,112"."""
     total_bytes: int
     total_lines: int
     matching_lines: int | None
-    """`None` without a pattern."""
+    """None without a pattern."""
     shown_lines: int
     complete: bool
-    """True if nothing that was written is left out."""
+    """True if no output is left out."""
 
     def output(self, hint: str = REST_HINT) -> bytes:
         """
-        Return the part of the answer below `Output:`: the note in brackets, then the text.
+        Return the answer below `Output:`: the note in brackets, then the text.
 
         Args:
-            hint: How to see the rest; said only if there is one.
+            hint: How to see the rest; only included if there is a rest.
         """
         note = self.note if self.complete or not hint else f"{self.note}; {hint}"
         return with_note(note, "").encode() + self.text_bytes
@@ -100,10 +100,10 @@ class Selected:
 
 class Selector:
     """
-    The bytes of one call as a stream, of which the selected lines are kept.
+    Selects lines from the output of one call as it arrives.
 
-    A line ends with `\\n` or `\\r\\n`, the last one also without. Memory is bounded by about
-    twice `max_bytes` and 200 KiB, whatever the lines are. Lines over 32 KiB are searched in
+    A line ends with `\\n` or `\\r\\n`, which the last one may lack. Memory is bounded by about
+    twice `max_bytes` plus 200 KiB, regardless of the lines. Lines over 32 KiB are searched in
     parts, see `LineSearch.in_parts`.
     """
 
@@ -113,7 +113,7 @@ class Selector:
 
         Args:
             selection: The lines to keep.
-            max_bytes: Bytes of lines to show; at least 1 KiB.
+            max_bytes: Most bytes of lines to show; at least 1 KiB.
 
         Raises:
             InvalidParams: The pattern cannot be used; see `compile_pattern`.
@@ -123,7 +123,7 @@ class Selector:
         self._pending = bytearray()
         self._long: _LongLine | None = None
         self._lines = 0
-        # Lines up to which the pattern was looked for, if it turned out to be too slow.
+        # Number of lines searched before the pattern proved too slow; None if it did not.
         self._searched: int | None = None
         self._bytes = 0
         self._lost = 0
@@ -131,10 +131,10 @@ class Selector:
 
     def feed(self, data: bytes) -> None:
         """
-        Take what comes next.
+        Add the next output.
 
-        64 KiB take a millisecond or less. With a pattern they may take a second, until it is given
-        up, see `is_quick` and `Pattern`.
+        64 KiB take at most a millisecond. With a pattern they may take a second, until the pattern
+        is given up; see `is_quick` and `Pattern`.
         """
         self._bytes += len(data)
         if len(data) <= _TURN:
@@ -148,11 +148,11 @@ class Selector:
 
     def is_quick(self, size: int, *, ends: bool = False) -> bool:
         """
-        Return True if so many bytes more can be fed in the event loop.
+        Return True if `size` more bytes can be fed in the event loop.
 
         Args:
-            size: The bytes.
-            ends: True if `selected` follows, which searches what was gathered.
+            size: Number of bytes.
+            ends: True if `selected` follows, which searches the collected bytes.
         """
         if self._search is None:
             return size <= _QUICK
@@ -162,19 +162,19 @@ class Selector:
         return self._long is None and self._search.is_quick(gathered)
 
     def gap(self, first_seq: int, last_seq: int) -> None:
-        """Note that the events with these numbers were lost, and with them their lines."""
+        """Note that the events with these numbers were lost, together with their lines."""
         self._lost += last_seq - first_seq + 1
 
     def leave_out(self, size: int) -> None:
-        """Note that so many bytes between two calls are not kept for the second one."""
+        """Note that `size` bytes between two calls are not kept for the second one."""
         if self._pending or self._long is not None:
-            # End the line: what follows is another one.
+            # End the line: the next output starts another one.
             self.feed(b"\n")
             self._bytes -= 1
         self._left_out += size
 
     def selected(self) -> Selected:
-        """Return the selected lines; to be called once, when everything was fed."""
+        """Return the selected lines; call it once, after all output."""
         self._look()
         rest = bytes(self._pending)
         self._pending.clear()
@@ -203,14 +203,14 @@ class Selector:
             total_lines=self._lines,
             matching_lines=matching,
             shown_lines=shown,
-            # Lines that are cut make it shorter.
+            # If lines were cut, the text is shorter.
             complete=len(part.text) == self._bytes
             and shown == self._lines
             and not (self._lost or self._left_out),
         )
 
     def _look(self) -> None:
-        """Take all lines that are whole out of what was gathered."""
+        """Process all complete lines of the collected bytes."""
         pending = self._pending
         if self._long is not None:
             end = pending.find(b"\n")
@@ -232,7 +232,7 @@ class Selector:
             pending.clear()
 
     def _take(self, block: bytes) -> None:
-        """Take a block of whole lines."""
+        """Process a block of whole lines."""
         if self._search is None:
             count = block.count(b"\n")
             self._lines += count
@@ -246,7 +246,7 @@ class Selector:
             self._lines += part.count(b"\n")
 
     def _given_up(self) -> bool:
-        """Return True if the pattern is too slow: lines from now on are only counted."""
+        """Return True if the pattern is too slow: from now on, lines are only counted."""
         if self._search is None or not self._search.given_up:
             return False
         if self._searched is None:
@@ -263,7 +263,7 @@ class Selector:
 
 
 class _LongLine:
-    """A line that is not kept as a whole."""
+    """A line too long to be kept as a whole."""
 
     def __init__(self, limit: int, search: PartSearch | None) -> None:
         self._limit = limit
@@ -273,7 +273,7 @@ class _LongLine:
         self._length = 0
 
     def feed(self, part: bytes) -> None:
-        """Take what comes next of the line."""
+        """Add the next part of the line."""
         room = self._limit - len(self._begin)
         if room > 0:
             self._begin += part[:room]
@@ -283,11 +283,11 @@ class _LongLine:
             self._search.feed(part)
 
     def matches(self) -> bool:
-        """Return True if the line, which is over, is one of those to keep."""
+        """Return True if the complete line matches."""
         return self._search is None or self._search.finish()
 
     def shown(self, newline: bytes) -> bytes:
-        """Return the begin of the line with a mark for the rest."""
+        """Return the beginning of the line with a mark for the rest."""
         length = self._length
         if newline and self._end == b"\r":
             newline = b"\r\n"
@@ -298,21 +298,20 @@ class _LongLine:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The lines that are shown in the end."""
+    """The lines to show."""
 
     text: bytes
     head_lines: int
     tail_lines: int
-    # True if lines are missing that were asked for: they are too long together.
+    # True if requested lines are missing because they do not fit.
     wanted_more: bool
 
 
 class _Kept:
     """
-    The first and the last lines of all that are added.
+    The first and the last of all added lines.
 
-    Lines fill the head first and then the tail, whose oldest lines make room. So no line is
-    in both.
+    Lines fill the head and then the tail, which drops its oldest lines. So no line is in both.
     """
 
     def __init__(self, selection: Selection, max_bytes: int) -> None:
@@ -323,23 +322,23 @@ class _Kept:
         wanted = self._head_wanted + self._tail_wanted
         both = bool(self._head_wanted and self._tail_wanted)
         most = max_bytes // 2 if both else max_bytes
-        # Bytes of one line that are shown.
+        # Most bytes to show of one line.
         self.line_limit = min(most, max(_SHARE, max_bytes // max(1, wanted)))
-        # Lines that were added.
+        # Number of added lines.
         self.lines = 0
         self._head = bytearray()
         self._head_lines = 0
         self._head_full = not self._head_wanted
-        # Pairs of joined lines and their number. Up to one more than needed is here.
+        # Pairs of joined lines and their number. Up to one pair more than needed is kept.
         self._tail: deque[tuple[bytearray, int]] = deque()
         self._tail_lines = 0
         self._tail_bytes = 0
 
     def add(self, lines: bytes, count: int) -> None:
-        """Add whole lines; only the last one of all may be without a newline."""
+        """Add whole lines; only the very last line may lack a newline."""
         self.lines += count
         if len(lines) > count * _LONG:
-            # Cut here and not at the end, so that long lines do not fill memory.
+            # Cut here rather than at the end, so that long lines do not fill memory.
             lines = _cut_lines(lines, self.line_limit)
         if not self._head_full:
             end = self._take_head(lines, count)
@@ -357,7 +356,7 @@ class _Kept:
             self._head_full = True
         room = self._max_bytes - len(self._head)
         if end > room:
-            # At least one line, which is within its limit or is cut to that in the end.
+            # At least one line, which is cut later if it exceeds its limit.
             end = lines.rfind(b"\n", 0, room) + 1
             if not end and not self._head:
                 end = _end_of_line(lines, 1)
@@ -386,7 +385,7 @@ class _Kept:
             self._tail_bytes -= len(gone)
 
     def part(self) -> _Part:
-        """Return the lines to show: as many as fit, each within its limit."""
+        """Return as many lines as fit, each within its limit."""
         head, head_lines = bytes(self._head), self._head_lines
         tail, tail_lines = b"".join(block for block, _ in self._tail), self._tail_lines
         surplus = tail_lines - self._tail_wanted
@@ -396,7 +395,7 @@ class _Kept:
         limit = self.line_limit
         head, tail = _cut_lines(head, limit), _cut_lines(tail, limit)
 
-        # Each has half of the room, and what the other one leaves of its half.
+        # Each gets half of the room, plus the unused part of the other half.
         half = self._max_bytes // 2
         room = max(half, self._max_bytes - len(tail))
         if len(head) > room:
@@ -404,7 +403,7 @@ class _Kept:
             head_lines = head.count(b"\n")
         room = self._max_bytes - len(head)
         if len(tail) > room:
-            # The newline before the first line that fits: a line is not cut at its begin.
+            # Start after a newline: a line is not cut at its beginning.
             start = tail.find(b"\n", len(tail) - room - 1) + 1
             tail_lines -= tail.count(b"\n", 0, start)
             tail = tail[start:]
@@ -416,7 +415,7 @@ class _Kept:
 
 
 def _end_of_line(lines: bytes, number: int) -> int:
-    """Return where the line with this number ends, from 1."""
+    """Return the end of the line with this number, from 1."""
     rest = lines.split(b"\n", number)
     return len(lines) - len(rest[-1]) if len(rest) > number else len(lines)
 

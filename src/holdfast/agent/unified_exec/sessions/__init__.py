@@ -1,1 +1,1 @@
-"""Commands between their start and the report of their end, and the news about them."""
+"""Commands between their start and the report of their end, and events about them."""

@@ -1,9 +1,9 @@
 """
-One command of the model: its process, output and end.
+A command of the model: its process, output and end.
 
-A reader takes the events of the process and waits for no consumer but a search. For the first
-moments the reader is the call that started it, then a task of its own. Calls take from the buffer
-that the reader fills.
+A reader receives the events of the process, and only waits for a consumer that searches. At first
+the reader is the call that started the command, later a separate task. Calls take output from the
+buffer that the reader fills.
 """
 
 import asyncio
@@ -33,66 +33,66 @@ __all__ = [
 ]
 
 END_OF_OUTPUT = limits.TOOL_END_OF_OUTPUT
-"""Seconds to wait for the end of the output after an exit: a child may hold it for ever."""
+"""Seconds to wait for the end of the output after an exit: a child may hold it forever."""
 
-# Calls of one session that are remembered; a model may poll it for days.
+# Most call ids to remember per session; a model may poll it for days.
 _CALL_IDS = 1_000
 
 UNKNOWN_EXIT = limits.TOOL_UNKNOWN_EXIT
-"""Exit code of a command that the tools killed, or whose end is unknown."""
+"""Exit code of a command that the tools killed or whose end is unknown."""
 
 
 class Consumer:
-    """Consumer of a session's live output; its methods must neither wait nor fail."""
+    """Consumer of a session's live output. Its methods must not wait or fail."""
 
     def output(self, seq: int, data: bytes) -> None:
-        """Take bytes that the command wrote."""
+        """Receive bytes that the command wrote."""
 
     def gap(self, gap: Gap) -> None:
-        """Note that output is lost."""
+        """Note that output was lost."""
 
     def input_wanted(self, kind: WaitingFor) -> None:
         """Note that the command waits for input on its terminal."""
 
     def settled(self) -> None:
-        """Take the end of the command and, as far as it is waited for, of its output."""
+        """Note that the command has ended, and its output has ended or was given up."""
 
 
 class LiveSearch(Protocol):
-    """A consumer that takes longer than a command may take to write."""
+    """A consumer that may be slower than the command."""
 
     async def room(self) -> None:
-        """Wait until more output may come."""
+        """Wait until there is room for more output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """One command that runs."""
+    """A running command."""
 
     session_id: int
     call_id: str
-    """The id of the `exec_command` that started it."""
+    """The id of the `exec_command` call that started it."""
     command: tuple[str, ...]
     """The argv of the command, as in `ExecResult`."""
     script: str
-    """The text that the model gave."""
+    """The script as the model wrote it."""
     cwd: str
     tty: bool
     environment_id: str
     pid: int | None
-    """Its pid on the machine where it runs, if known."""
+    """The pid on the machine where it runs, if known."""
 
 
 class CommandSession:
     """
-    One command between its start and the report of its end.
+    A command between its start and the report of its end.
 
-    `lock` is held by the call that waits on it. Between two awaits nothing else changes it,
-    so no other lock is needed.
+    The call that waits for it holds `lock`. Other changes happen between two awaits and need no
+    lock.
     """
 
     failure_cause: HoldfastError | None = None
-    """The error behind a failure; None if its owner failed it."""
+    """The error that caused a failure; None after `mark_failed`."""
 
     def __init__(
         self,
@@ -110,50 +110,50 @@ class CommandSession:
         self.process = process
         self.session_id = session_id
         self.call_id = call_id
-        """The id of the `exec_command` that started it."""
+        """The id of the `exec_command` call that started it."""
         self.script = script
-        """The text the model gave."""
+        """The script as the model wrote it."""
         self.argv = argv
         self.cwd = cwd
         self.tty = tty
         self.environment_id = environment_id
         self.started = started
-        """The time of its start by the clock of the event loop."""
+        """When it was started, by the event loop's clock."""
         self.ended_at: float | None = None
-        """The time at which its exit was seen, by the same clock."""
+        """When its exit was seen, by the same clock."""
         self.last_used = 0
-        """A number that grows with every use of any session."""
+        """A number that grows with each use of any session."""
         self.lock = asyncio.Lock()
         self.verdict: Verdict | None = None
-        """The verdict, once the process has exited."""
+        """The verdict; None until the process has exited."""
         self.failure: str | None = None
-        """The reason why it cannot be followed any more."""
+        """The reason why it can no longer be followed, if so."""
         self.killed = False
-        """True once the tools have killed it: nothing more of it is waited for."""
+        """True once the tools have killed it; then waits end."""
         self.exited = asyncio.Event()
-        """Set at the exit, the failure or the kill."""
+        """Set on exit, failure or kill."""
         self.settled = asyncio.Event()
-        """Set when also its output has ended, or was waited for long enough."""
+        """Set when in addition the output has ended or was given up."""
         self.read_up = False
-        """True when nothing more is to be read: the output has ended, or reading has."""
+        """True when there is nothing more to read: the output has ended, or reading was stopped."""
         self.consumers: list[Consumer] = []
         """Consumers of live output."""
         self.search: LiveSearch | None = None
-        """The search of a call, if there is one."""
+        """The search of the current call, if any."""
         self.call_ids = deque([call_id], _CALL_IDS)
-        """The ids of all its calls, by which its output can be read later."""
+        """The ids of its calls, by which its output can be read later."""
         self.output = KeptOutput()
-        """All that it wrote, as far as it is kept."""
-        # Only on a terminal: a command on pipes has no input to wait for.
+        """Its output, as far as it is kept."""
+        # Only on a terminal: a command on pipes has no input.
         self._input_watch = InputWatch(process, self._input_found) if tty else None
         self._drain = Drain(process, gaps=True, quiet=None, limit=END_OF_OUTPUT)
-        # Seconds after an exit; None once they are over, to read without a limit.
+        # Seconds to wait after an exit; None once they are over, to read without a limit.
         self._wait_for_output: float | None = END_OF_OUTPUT
 
-    # -- looking
+    # -- state
 
     def info(self) -> SessionInfo:
-        """Return what callers are told of it."""
+        """Return a description of the command."""
         return SessionInfo(
             session_id=self.session_id,
             call_id=self.call_id,
@@ -167,12 +167,12 @@ class CommandSession:
 
     @property
     def running(self) -> bool:
-        """True until its exit, its failure or its kill."""
+        """True until it exits, fails or is killed."""
         return not self.exited.is_set()
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; `-1` if the tools killed it or its end is not known."""
+        """None while it runs; -1 if the tools killed it or its end is unknown."""
         if self.running:
             return None
         if self.killed or self.verdict is None or self.verdict.exit_code is None:
@@ -181,13 +181,13 @@ class CommandSession:
 
     @property
     def waiting_for(self) -> WaitingFor | None:
-        """The input it waits for; None if it waits for none, or if that is unknown."""
+        """The input it waits for; None if it does not, or if unknown."""
         if self._input_watch is None or not self.running:
             return None
         return self._input_watch.waiting_for
 
     def look_for_input(self) -> None:
-        """Check again soon whether it waits for input, because something has happened."""
+        """Check again soon whether it waits for input, after an event."""
         if self._input_watch is not None and self.running:
             self._input_watch.activity()
 
@@ -199,18 +199,19 @@ class CommandSession:
 
     async def read(self, *, until: asyncio.Event | None = None) -> None:
         """
-        Take all events of the process, up to its close or until `stop_reading`.
+        Read all events of the process until it is closed or `stop_reading` is called.
 
-        Sets `exited` and `settled` on the way. The output of what the command left behind
-        is read on until then: it belongs to the call that reports the end. Nothing is lost
-        if this is cancelled: whoever calls it again reads on.
+        Sets `exited` and `settled`. Output of processes that the command left behind belongs to the
+        call that reports the end. A cancellation loses nothing: the next call of this method
+        continues.
 
         Args:
-            until: `exited` or `settled`, to stop there, behind the events that came with it.
+            until: `exited` or `settled`, to stop once it is set and the events that arrived with
+                it are read.
         """
         drain = self._drain
         try:
-            # Events that arrived together with the exit are still read: they belong to this call.
+            # Still read events that arrived together with the exit: they belong to this call.
             while not self.read_up and (
                 until is None or not until.is_set() or (drain.ready and not self.settled.is_set())
             ):
@@ -229,7 +230,7 @@ class CommandSession:
                     if drain.closed or self._wait_for_output is None:
                         self._finish()
                     else:
-                        # It has exited, and another process holds its output.
+                        # It has exited, but another process holds its output open.
                         self._wait_for_output = None
                         self._settle()
         # A cancelled reader keeps its position: the next one continues.
@@ -240,7 +241,7 @@ class CommandSession:
                 self.failure = str(error)
                 self.failure_cause = error
             self._finish()
-        # A bug here must not leave callers waiting for ever.
+        # A bug here must not make callers wait forever.
         except BaseException:
             self._finish()
             raise
@@ -259,7 +260,7 @@ class CommandSession:
 
     def _exit(self, verdict: Verdict) -> None:
         if not self.running:
-            # It failed or was killed before, and that is its end.
+            # It failed or was killed before, which counts as its end.
             return
         self.verdict = verdict
         self.ended_at = asyncio.get_running_loop().time()
@@ -280,18 +281,18 @@ class CommandSession:
                 consumer.settled()
 
     def stop_reading(self) -> None:
-        """End the reader and all waiters; later output does not count."""
+        """Stop reading and wake all waiters; later output is ignored."""
         self._drain.close()
         self._end()
 
     def mark_killed(self) -> None:
-        """Note that the tools kill it: waiting calls end now."""
+        """Mark it as killed by the tools, which ends waiting calls."""
         if not self.killed and self.running:
             self.killed = True
             self._end()
 
     def mark_failed(self, reason: str) -> None:
-        """Note that it has failed for a reason of its owner, such as a network policy."""
+        """Mark it as failed for an external reason, such as a network policy."""
         if self.running:
             self.failure = reason
             self._end()
@@ -301,37 +302,37 @@ class CommandSession:
 
 
 _INTERRUPT = "\x03"
-"""The one input that also a command on pipes takes: it becomes a SIGINT."""
+"""The only input for a command on pipes: it becomes a SIGINT."""
 
 INPUT_PAUSE = limits.TOOL_INPUT_PAUSE
-"""Seconds that a program gets to react to input before the clock of the call runs."""
+"""Seconds for the program to react to input before the clock of the call starts."""
 
 _SLOW_LINE = 5.0
-"""Seconds that a server has to take input, however short the call: the line may be slow."""
+"""Least seconds for a server to accept input: the connection may be slow."""
 
 
 async def send_input(session: CommandSession, chars: str, limit: float, tasks: OwnedTasks) -> None:
     """
-    Write to the terminal of a command, or interrupt a command on pipes.
+    Write to a command's terminal, or interrupt a command on pipes.
 
-    A command that has exited gets nothing and is no error: its end is reported.
+    Input for a command that has exited is dropped without an error: its end is reported.
 
     Args:
         session: The command.
-        chars: Not empty.
-        limit: Seconds in which the input has to be taken.
-        tasks: Where a signal goes on if the line is down.
+        chars: The input, which is not empty.
+        limit: Seconds for the command to accept the input.
+        tasks: Continue to send a signal while the connection is down.
 
     Raises:
-        SessionStdinClosed: It is on pipes.
-        WriteToStdin: It does not take the input.
+        SessionStdinClosed: The command is on pipes.
+        WriteToStdin: The input was not accepted.
     """
     if session.tty:
         if session.running:
             await _write(session, chars.encode(), limit)
     elif chars == _INTERRUPT:
         if session.running:
-            # A line that is down holds a signal; the call has its deadline all the same.
+            # A signal waits while the connection is down, but the call must keep its deadline.
             await asyncio.wait([tasks.start(_interrupt(session))], timeout=INPUT_PAUSE)
     elif session.running or not session.process.remote:
         raise SessionStdinClosed
@@ -344,7 +345,7 @@ async def _write(session: CommandSession, data: bytes, limit: float) -> None:
         async with asyncio.timeout(limit):
             status = await session.process.write(data)
     except TimeoutError:
-        # The command does not read, and its queue is full.
+        # The command does not read and its queue is full.
         raise WriteToStdin from None
     except ConnectionLost as error:
         session.mark_failed(str(error))
@@ -353,7 +354,7 @@ async def _write(session: CommandSession, data: bytes, limit: float) -> None:
     except HoldfastError as error:
         if session.exit_code is None and session.process.verdict is None:
             raise WriteToStdin from error
-        # It has exited meanwhile, which its reader may not have noticed yet.
+        # It has exited, which its reader may not have noticed yet.
         return
     if status is WriteStatus.STARTING:
         raise WriteToStdin
@@ -367,8 +368,8 @@ async def _interrupt(session: CommandSession) -> None:
         try:
             await session.process.signal("interrupt")
         except ConnectionLost:
-            # The line broke in the middle, so it may not have arrived. A second interrupt does
-            # less harm than none. A session that is lost for good does not run any more.
+            # The connection was lost during the call, so the signal may not have arrived. A second
+            # interrupt does less harm than none. A session lost for good is no longer running.
             await asyncio.sleep(INPUT_PAUSE)
         except HoldfastError:
             # The process is gone.

@@ -1,8 +1,8 @@
 """
-Owner of the sessions of one set of tools: their numbers, tasks, and ends.
+Owner of the sessions of one set of tools: their numbers, tasks and release.
 
-Every opened session is released exactly once, whatever ends it. Its number is free then, its
-process is told to end, its output can be read later, and its hooks are notified.
+Every opened session is released exactly once, regardless of how it ends. The release frees its
+number, terminates its process, keeps its output for later reads, and notifies the hooks.
 """
 
 import asyncio
@@ -28,28 +28,28 @@ from holdfast.environments.environment import Environment
 __all__ = ["CAPACITY", "CROWDED", "END_LIMIT", "HeldSession", "SessionOwner", "SessionStore"]
 
 CAPACITY = limits.TOOL_SESSIONS
-"""Sessions that are held; one more ends another."""
+"""Most sessions; opening one more ends another."""
 
 CROWDED = limits.TOOL_SESSIONS_CROWDED
-"""Sessions from which on a result says that there are many."""
+"""Number of sessions from which results warn that there are many."""
 
-# Sessions used last, which are never ended for others.
+# Number of most recently used sessions that are never ended to make room.
 PROTECTED = limits.TOOL_SESSIONS_PROTECTED
 
 FIRST_ID, LAST_ID = limits.TOOL_SESSION_IDS
 
 
 class _IdsExhausted(CallRefused):
-    """All numbers are taken: 99,000 commands are being started at once."""
+    """All numbers are in use: 99,000 commands are starting at once."""
 
 
 class SessionStore:
-    """Sessions by their ids, and ids that are reserved for sessions to come."""
+    """Sessions by id, and ids reserved for future sessions."""
 
     def __init__(self, *, counted: bool = False) -> None:
         """
         Args:
-            counted: Give the ids 1000, 1001, … instead of random ones, for tests.
+            counted: Assign the ids 1000, 1001, … instead of random ones, for tests.
         """
         self._sessions: dict[int, CommandSession] = {}
         self._reserved: set[int] = set()
@@ -60,23 +60,23 @@ class SessionStore:
         return len(self._sessions)
 
     def __iter__(self) -> Iterator[CommandSession]:
-        """All sessions, the one started first in front."""
-        # Not the order of the dictionary: a session is added some time after its start.
+        """All sessions, in the order of their starts."""
+        # Not the order of the dictionary: sessions are added some time after their start.
         return iter(sorted(self._sessions.values(), key=lambda session: session.started))
 
     @property
     def reserved(self) -> frozenset[int]:
-        """All ids that are taken, also for commands that are being started."""
+        """All ids in use, including those of commands that are being started."""
         return frozenset(self._reserved)
 
     def reserve(self) -> int:
-        """Return an id that nobody else gets until it is freed."""
+        """Return an id that stays unique until it is freed."""
         if len(self._reserved) > LAST_ID - FIRST_ID:
             raise _IdsExhausted(f"all {LAST_ID - FIRST_ID + 1} session ids are in use")
         if self._counted:
             session_id = max(self._reserved, default=FIRST_ID - 1) + 1
         else:
-            # No secret: it only has to differ from the ids that are in use.
+            # Not a secret: it only has to differ from the ids in use.
             session_id = random.randint(FIRST_ID, LAST_ID)  # noqa: S311
             while session_id in self._reserved:
                 session_id = random.randint(FIRST_ID, LAST_ID)  # noqa: S311
@@ -84,43 +84,43 @@ class SessionStore:
         return session_id
 
     def free(self, session_id: int) -> None:
-        """Let an id be given again; its session, if there is one, is forgotten."""
+        """Free an id and remove its session, if any."""
         self._sessions.pop(session_id, None)
         self._reserved.discard(session_id)
 
     def withdraw(self, session: CommandSession) -> None:
-        """Forget a session whose id stays reserved, for another attempt of the same call."""
+        """Remove a session but keep its id reserved, for another attempt of the same call."""
         if self.holds(session):
             del self._sessions[session.session_id]
 
     def add(self, session: CommandSession) -> None:
-        """Hold a session under the id that was reserved for it."""
+        """Store a session under its reserved id."""
         self._sessions[session.session_id] = session
         self.touch(session)
 
     def get(self, session_id: int) -> CommandSession | None:
-        """Return a session by its id."""
+        """Return a session by id, if it exists."""
         return self._sessions.get(session_id)
 
     def holds(self, session: CommandSession) -> bool:
-        """Return True if it is this session that is held under its id."""
+        """Return True if this session is the one stored under its id."""
         return self._sessions.get(session.session_id) is session
 
     def touch(self, session: CommandSession) -> None:
-        """Note that a session was used just now."""
+        """Mark a session as just used."""
         self._uses += 1
         session.last_used = self._uses
 
     def surplus(self, *, coming: int = 1) -> CommandSession | None:
         """
-        Return the session to end before others are added, if there is one.
+        Return the session to end before others are added, if any.
 
-        That is the exited one used longest ago, else the one used longest ago. Those used
-        last are never chosen. One that a call waits on is skipped, and if such a one has
-        exited, no live one goes in its place: there will be room in a moment.
+        This is the least recently used exited session, or otherwise the least recently used one.
+        The most recently used ones are never chosen. Sessions with a waiting call are skipped; if
+        such a session has exited, no running one is chosen instead, since there will be room soon.
 
         Args:
-            coming: How many are about to be added.
+            coming: Number of sessions about to be added.
         """
         if len(self._sessions) + coming <= CAPACITY:
             return None
@@ -134,28 +134,28 @@ class SessionStore:
 
 
 END_LIMIT = 5.0
-"""Seconds for a server to kill what still runs; then nobody waits any more."""
+"""Seconds to wait for a server to kill remaining processes."""
 
-# Bytes of output since the last time that make it worthwhile.
+# Bytes of output since the last trim that make another worthwhile.
 FREED_BYTES = 2 << 20
 
-# Seconds without output before memory is given back: a flood would need it again at once.
+# Seconds without output before memory is returned: a flood would need it again immediately.
 FREED_QUIET = 0.25
 
 
 class FreedMemory(Consumer):
     """
-    Gives memory back to the kernel after commands have written a lot; a consumer of all sessions.
+    Returns memory to the kernel after commands wrote much output; a consumer of all sessions.
 
-    The C library keeps freed memory for the next output, which for 64 sessions is as much again as
-    what is kept. A program that holds many sessions for days should not pay for that.
+    The C library keeps freed memory for the next output, which for 64 sessions doubles the memory
+    of the kept output. A program that holds many sessions for days should not pay for that.
     """
 
     def __init__(self) -> None:
         self._written = 0
         self._last_output = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        # Not every C library has it.
+        # Not every C library has this function.
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def output(self, seq: int, data: bytes) -> None:
@@ -174,12 +174,12 @@ class FreedMemory(Consumer):
             return
         self._timer = None
         self._written = 0
-        # Without the function there would be no timer.
+        # The timer is only set if the function exists.
         assert self._trim is not None
         self._trim(0)
 
     def close(self) -> None:
-        """Give nothing back any more."""
+        """Stop returning memory."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -188,29 +188,29 @@ class FreedMemory(Consumer):
 
 @dataclass(slots=True, eq=False)
 class HeldSession:
-    """A session, and what is owed for it."""
+    """A session with its resources."""
 
     session: CommandSession
     environment: Environment
     attempt: Attempt
     announcer: Announcer
     output: CallOutput | None = None
-    """The extras about output of the call that started it."""
+    """The output extras of the call that started it."""
     followed: bool = False
-    """True once a task reads it."""
+    """True once a task reads its output."""
     ended: bool = False
-    """True once its process, and unless kept its leftovers, were told to end."""
+    """True once its process, and unless kept its leftover processes, are being terminated."""
     forgotten: bool = False
-    """True if it was killed while a call waits on it; released together with that call."""
+    """True if it was killed while a call waits for it, which then releases it."""
     cleaned: bool = False
-    """True if that call is to report an unknown session."""
+    """True if that call should report an unknown session."""
     denied_early: bool = False
-    """True if its sandbox denied it something in the first moments: it was not announced."""
+    """True if it was not announced, since its sandbox denied it something early on."""
     released: bool = False
 
     @property
     def gone(self) -> bool:
-        """True if it was killed or released meanwhile."""
+        """True if it was killed or released."""
         return self.forgotten or self.released
 
 
@@ -222,17 +222,17 @@ class SessionOwner:
     ) -> None:
         """
         Args:
-            hooks: Notified of the end of every attempt.
+            hooks: Notified of the end of each attempt.
             listeners: Notified of events of the commands.
-            background: Treatment of processes that a command left in its group.
+            background: Handling of processes that a command left in its group.
             counted_ids: Number the sessions 1000, 1001, … instead of at random.
         """
         self.store = SessionStore(counted=counted_ids)
-        """The sessions that a model can name."""
+        """The sessions that the model can use."""
         self.held: dict[CommandSession, HeldSession] = {}
-        """All sessions that are not released, also those without a number for the model yet."""
+        """All sessions not yet released, including those that the model does not know yet."""
         self.tasks = OwnedTasks()
-        """Readers, and notifications of servers in the background."""
+        """Readers, and terminations in the background."""
         self._memory = FreedMemory()
         self._archive = Archive()
         self._hooks = hooks
@@ -242,7 +242,7 @@ class SessionOwner:
     def open(
         self, process: ExecProcess, environment: Environment, attempt: Attempt, started: float
     ) -> HeldSession:
-        """Take a process that was just started; the caller calls `follow` soon."""
+        """Create a session for a new process; the caller must soon call `follow`."""
         request = attempt.request
         session = CommandSession(
             process,
@@ -262,14 +262,14 @@ class SessionOwner:
         return held
 
     def follow(self, held: HeldSession) -> None:
-        """Read a command's output from now on, in the background; harmless when called again."""
+        """Read a command's output in the background from now on; idempotent."""
         if not held.followed and not held.session.read_up:
             held.followed = True
             self.tasks.start(held.session.read())
 
     def admit(self, held: HeldSession) -> tuple[int, ...]:
         """
-        Announce a command, and let the model use its number if it keeps running.
+        Announce a command; if it keeps running, make its number available to the model.
 
         Returns:
             The numbers of sessions that were ended to make room.
@@ -285,16 +285,16 @@ class SessionOwner:
 
     def prune(self, *, coming: int = 1) -> tuple[int, ...]:
         """
-        End the sessions that are too many, except those that a call waits on.
+        End surplus sessions, except those with a waiting call.
 
-        Calls in parallel may hold more than the limit. So each one calls this again at its end,
-        when the sessions of the calls that ended before it can go.
+        Parallel calls may exceed the limit. So each one calls this again at its end, when sessions
+        of earlier calls can be ended.
 
         Args:
-            coming: How many are about to be added.
+            coming: Number of sessions about to be added.
 
         Returns:
-            Their numbers.
+            The numbers of the ended sessions.
         """
         pruned = []
         while (surplus := self.store.surplus(coming=coming)) is not None:
@@ -305,18 +305,18 @@ class SessionOwner:
         return tuple(pruned)
 
     def find_output(self, key: str | int) -> Window | None:
-        """Return the end of a command's output, by a call id or the number of its session."""
+        """Return the tail of a command's output, by call id or session number."""
         for session in self.held:
             if key == session.session_id or key in session.call_ids:
                 return session.output.window()
         return self._archive.find(key)
 
-    # -- ends
+    # -- end
 
     def kill(self, held: HeldSession) -> None:
-        """Mark a session as ended and kill its process; a call that waits on it reports that."""
+        """Mark a session as killed and kill its process; a waiting call reports that."""
         session = held.session
-        # A call that holds the lock reports the end itself, and releases the session then.
+        # The call that holds the lock reports the end and then releases the session.
         if session.lock.locked():
             held.forgotten = True
             if session.running:
@@ -326,7 +326,7 @@ class SessionOwner:
             held.announcer.end()
 
     def fail(self, held: HeldSession, reason: str) -> None:
-        """Kill a command for a reason that the call in progress, or the next one, reads."""
+        """Kill a command and report the reason to the call in progress, or else the next one."""
         session = held.session
         if session.running:
             session.mark_failed(reason)
@@ -334,14 +334,14 @@ class SessionOwner:
         if not session.lock.locked():
             held.announcer.end()
 
-    async def end_what_was_left(self, held: HeldSession) -> bool:
-        """Kill what an exited command left in its group; return True if there was something."""
+    async def end_leftovers(self, held: HeldSession) -> bool:
+        """Kill processes that an exited command left in its group; return True if there were."""
         left = False
         process = held.session.process
         if self._background != "keep":
-            # Local calls return at once, and creating a timeout costs more than they do.
+            # Local calls return immediately; a timeout would cost more than the call.
             limit = asyncio.timeout(END_LIMIT) if process.remote else nullcontext()
-            # If it fails, whether anything was left stays unknown.
+            # After a failure it is unknown whether any processes were left.
             with suppress(HoldfastError, TimeoutError):
                 async with limit:
                     left = await process.terminate(left=True)
@@ -350,10 +350,10 @@ class SessionOwner:
 
     def release(self, held: HeldSession, *, keep_id: bool = False) -> None:
         """
-        Release a session: its number, its reader, and the resources of its hooks.
+        Release a session: its number, its reader and the resources of its hooks.
 
         Args:
-            held: The session; harmless if it was released before.
+            held: The session; does nothing if it was already released.
             keep_id: Keep its number reserved, for another attempt of the same call.
         """
         if held.released:
@@ -364,20 +364,20 @@ class SessionOwner:
             self.store.withdraw(session)
         else:
             self.store.free(session.session_id)
-        # Before the reader stops: from then on the session counts as ended, and could not be
-        # marked as killed.
+        # Before the reader stops: after that the session counts as ended and could not be marked
+        # as killed.
         self._end_process(held)
         session.stop_reading()
-        # Its output can be read by id after the release.
+        # So that its output can be read by id after the release.
         output = session.output.window()
         self._archive.add(output, call_ids=session.call_ids, session_id=session.session_id)
         del self.held[session]
-        # It refers to the session, which a kept attempt would keep alive.
+        # The function refers to the session, which a kept attempt would keep alive.
         held.attempt.fail = _ignore
         end_attempt(self._hooks, held.attempt)
 
     def release_all(self) -> None:
-        """Kill all commands and let go of their sessions; calls that wait on them end."""
+        """Kill all commands and release their sessions; waiting calls end."""
         self._memory.close()
         for held in list(self.held.values()):
             self.kill(held)
@@ -385,7 +385,7 @@ class SessionOwner:
             held.announcer.end()
 
     def _end_process(self, held: HeldSession) -> None:
-        """Kill a process in the background, or what an exited one left; does so once."""
+        """Kill a process, or what an exited one left, in the background; idempotent."""
         if held.ended:
             return
         held.ended = True
@@ -397,13 +397,13 @@ class SessionOwner:
 
 
 def _ignore(reason: str) -> None:
-    """Do nothing: the command of an attempt that failed has ended."""
+    """Do nothing: the command of the attempt has ended."""
 
 
 async def _terminate(session: CommandSession) -> None:
     # The session is lost, or the process is gone.
     with suppress(HoldfastError):
         await session.process.terminate(tree=True, left=True)
-        # Only the exit is awaited when the tools are closed. The output may never end: on
-        # another server a child that cannot be killed may hold it.
+        # Closing the tools only waits for the exit. The output may never end: on another server
+        # it may be held by a child that cannot be killed.
         await session.process.exited()

@@ -1,8 +1,8 @@
 """
-Events of the commands that a model runs, and who listens to them.
+Events of a model's commands, and their listeners.
 
-Every listener has a queue of its own with a bound. A listener that does not keep up loses
-live output, never the news that a command began or ended.
+Every listener has its own bounded queue. A slow listener loses live output, but never the begin or
+end of a command.
 """
 
 import asyncio
@@ -39,31 +39,31 @@ __all__ = [
     "announce_failed_start",
 ]
 
-# Pieces of live output that wait for a listener; of more, the oldest are dropped.
+# Most queued pieces of live output; beyond that, the oldest are dropped.
 QUEUED_DELTAS = 64
 
-# Other events that wait. A listener that is so far behind is closed: it reads no more.
+# Most other queued events. A listener this far behind is closed: it has stopped reading.
 QUEUED_EVENTS = 4_096
 
 QUEUED_BYTES = 32 << 20
 """
-Bytes of the events that wait; of more, the oldest begins and ends lose their output.
+Most bytes of queued events; beyond that, the oldest begins and ends lose their output.
 
-A listener for which that is not enough, because of scripts and input, is closed.
+If that is not enough, because of scripts and input, the listener is closed.
 """
 
 
 class CommandBegan(msgspec.Struct, frozen=True, kw_only=True):
-    """A command runs, or has run and is over already. Sent once, before everything else."""
+    """A command was started; it may have ended already. Sent once, before its other events."""
 
     call_id: str
-    """The id of the `exec_command` that started it; all its events carry it."""
+    """The id of the `exec_command` call that started it; the same in all its events."""
     session_id: int | None
-    """The number by which the model knows it; None if it could not be started."""
+    """The session number for the model; None if it could not be started."""
     command: tuple[str, ...]
     """The argv."""
     script: str
-    """The text the model gave."""
+    """The script as the model wrote it."""
     cwd: str
     environment_id: str
     tty: bool
@@ -71,14 +71,13 @@ class CommandBegan(msgspec.Struct, frozen=True, kw_only=True):
     """
     Output before this event, up to 1 MiB.
 
-    None of it is live output. To show all output as it arrives, show this and then each
-    `OutputDelta`. For a listener that is far behind it is shortened like that of a
-    `CommandEnded`.
+    It is not repeated as live output. To show all output, show this and then each `OutputDelta`.
+    For a listener that is far behind it is shortened, as in `CommandEnded`.
     """
 
 
 class OutputDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of live output, both streams as one; the first 150 ms are not in it."""
+    """A piece of live output after the first 150 ms, both streams merged."""
 
     call_id: str
     data: bytes
@@ -86,12 +85,12 @@ class OutputDelta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The piece as text; bytes that are no UTF-8 become U+FFFD."""
+        """The piece as text; invalid UTF-8 becomes U+FFFD."""
         return self.data.decode(errors="replace")
 
 
 class InputSent(msgspec.Struct, frozen=True, kw_only=True):
-    """A `write_stdin` is over: it sent input, or its command still runs."""
+    """A `write_stdin` call has ended that sent input, or whose command still runs."""
 
     call_id: str
     session_id: int
@@ -108,7 +107,7 @@ class InputWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputMissing(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of a command is lost: its server kept it no longer."""
+    """Output of a command was lost: the server no longer had it."""
 
     call_id: str
     session_id: int
@@ -117,37 +116,37 @@ class OutputMissing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """A command is over. Sent exactly once for each `CommandBegan`."""
+    """A command has ended. Sent exactly once for each `CommandBegan`."""
 
     call_id: str
     session_id: int | None
     exit_code: int
-    """-1 if it was killed by the tools, could not be started, or its end is not known."""
+    """-1 if the tools killed it, it could not be started, or its end is unknown."""
     output: Captured
     """
-    All it wrote from its first byte, up to 1 MiB: its beginning and its end.
+    Its whole output, up to 1 MiB: the head and the tail.
 
-    All of it counts as omitted for a listener with more than 32 MiB of newer output to read.
+    For a listener with more than 32 MiB of newer output to read, all of it counts as omitted.
     """
     duration: float
     """Seconds since its start."""
     verdict: Verdict | None
     """The verdict, if known."""
     failure: str | None = None
-    """The reason why it could not be started, or not be followed to its end."""
+    """The reason why it could not be started, or followed to its end."""
     declined: bool = False
-    """True if somebody was asked about it and said no: it never ran."""
+    """True if the approver declined it: it never ran."""
     pruned: bool = False
-    """True if it was killed because too many others were started."""
+    """True if it was killed because too many other commands were started."""
 
     @property
     def ok(self) -> bool:
-        """True if it ended with code 0."""
+        """True if the exit code is 0."""
         return self.exit_code == 0
 
     @property
     def text(self) -> str:
-        """The output as text, and the failure behind it if there is one."""
+        """The output as text, followed by the failure, if any."""
         return "\n".join(filter(None, (self.output.text, self.failure)))
 
 
@@ -156,21 +155,21 @@ ToolEvent = CommandBegan | OutputDelta | InputSent | InputWanted | OutputMissing
 
 class Listener:
     """
-    The events from now on, for one reader. An async iterator; close it when done.
+    Events from now on, for one reader. An async iterator; close it when done.
 
-    One task may wait for the next event at a time. A wait that is cancelled loses nothing.
+    Only one task may wait for the next event at a time. A cancelled wait loses nothing.
     """
 
     def __init__(self, close: Callable[["Listener"], None], *, deltas: bool) -> None:
         self.deltas = deltas
         """True if it wants live output."""
         self.dropped = 0
-        """Pieces of live output that it lost because it did not keep up."""
+        """Number of pieces of live output lost because it was too slow."""
         self.overflowed = False
         """True if it was closed because it was too far behind."""
         self._close = close
-        # Each with its position in the order of all. The oldest live output is found at once,
-        # however many other events are before it.
+        # Each with its position in the overall order, so that the oldest live output is found
+        # immediately, even behind many other events.
         self._deltas: deque[tuple[int, OutputDelta]] = deque()
         self._events: deque[tuple[int, ToolEvent]] = deque()
         self._count = 0
@@ -179,7 +178,7 @@ class Listener:
         self._closed = False
 
     def put(self, event: ToolEvent) -> None:
-        """Queue an event; the oldest live output makes room for it if need be."""
+        """Queue an event; if necessary, drop the oldest live output."""
         if self._closed:
             return
         self._count += 1
@@ -204,7 +203,7 @@ class Listener:
         self._more.set()
 
     def _drop_output(self) -> None:
-        """Take the output from the oldest events, until what is left is within the bound."""
+        """Drop the output of the oldest events until the rest is within the bound."""
         for at, (position, event) in enumerate(self._events):
             left = _without_output(event)
             if left is not event:
@@ -229,7 +228,7 @@ class Listener:
         return event
 
     def close(self) -> None:
-        """Take no more events; those that are queued can still be read."""
+        """Stop receiving events; queued ones can still be read."""
         if not self._closed:
             self._closed = True
             self._more.set()
@@ -243,7 +242,7 @@ class Listener:
 
 
 def _size(event: ToolEvent) -> int:
-    """Return the bytes of an event that count; live output has a bound of its own."""
+    """Return the size of an event; 0 for live output, which has a separate bound."""
     if type(event) is CommandEnded:
         return len(event.output.head) + len(event.output.tail)
     if type(event) is CommandBegan:
@@ -252,7 +251,7 @@ def _size(event: ToolEvent) -> int:
 
 
 def _without_output(event: ToolEvent) -> ToolEvent:
-    """Return an event with its output counted as omitted; the same one if it has none."""
+    """Return the event with its output counted as omitted; the same event if it has none."""
     if type(event) is CommandEnded and event.output.size > event.output.omitted:
         return msgspec.structs.replace(event, output=_omitted(event.output))
     if type(event) is CommandBegan and event.early.size > event.early.omitted:
@@ -273,16 +272,16 @@ class Listeners:
 
     @property
     def any(self) -> bool:
-        """True if somebody listens."""
+        """True if there is a listener."""
         return bool(self._listeners)
 
     @property
     def want_deltas(self) -> bool:
-        """True if somebody wants live output: it need not be cut for nobody."""
+        """True if a listener wants live output; otherwise it need not be split."""
         return any(listener.deltas for listener in self._listeners)
 
     def add(self, *, deltas: bool) -> Listener:
-        """Return a new listener; a closed one if there will be no more events."""
+        """Return a new listener; it is closed if there will be no more events."""
         listener = Listener(self._remove, deltas=deltas)
         self._listeners.append(listener)
         if self._closed:
@@ -292,44 +291,44 @@ class Listeners:
     def _remove(self, listener: Listener) -> None:
         self._listeners.remove(listener)
 
-    def tell(self, event: ToolEvent) -> None:
-        """Give an event to all listeners that want it; never waits."""
+    def send(self, event: ToolEvent) -> None:
+        """Send an event to all listeners that want it, without waiting."""
         for listener in tuple(self._listeners):
             if listener.deltas or type(event) is not OutputDelta:
                 listener.put(event)
 
     def close(self) -> None:
-        """Close all of them, and those that are added later."""
+        """Close all listeners, including those added later."""
         self._closed = True
         for listener in tuple(self._listeners):
             listener.close()
 
 
-# -- the news of one command
+# -- the events of one command
 
 
 DELTA_BYTES = limits.TOOL_DELTA_BYTES
-"""Bytes of one piece, at most."""
+"""Most bytes in one piece."""
 
 MOST_DELTAS = limits.TOOL_DELTAS
-"""Pieces of one command, at most; its transcript goes on."""
+"""Most pieces per command; the transcript continues."""
 
 
 class DeltaCutter:
     """
-    Takes the output of one command as it comes, and returns it in pieces for listeners.
+    Splits the live output of one command into pieces for listeners.
 
-    A piece has at most 8,192 bytes and does not end inside a character. Bytes that are not UTF-8
-    pass through as they are.
+    A piece has at most 8,192 bytes and does not end inside a character. Invalid UTF-8 is passed on
+    unchanged.
     """
 
     def __init__(self) -> None:
-        # The beginning of a character whose rest has not come.
+        # The beginning of an incomplete character.
         self._rest = b""
         self._left = MOST_DELTAS
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the pieces that are complete now."""
+        """Add output and return the complete pieces."""
         if not self._left:
             return []
         if self._rest:
@@ -347,7 +346,7 @@ class DeltaCutter:
         return self._counted(pieces)
 
     def finish(self) -> list[bytes]:
-        """Return what is left at the end: a character that was never finished."""
+        """Return the rest at the end: an incomplete character."""
         rest, self._rest = self._rest, b""
         return self._counted([rest] if rest else [])
 
@@ -360,11 +359,11 @@ class DeltaCutter:
 
 
 def _unfinished(last: bytes) -> int:
-    """Return how many of the last three bytes begin a character that is not complete."""
+    """Return how many of the last three bytes belong to an incomplete character."""
     for length in range(1, len(last) + 1):
         byte = last[-length]
         if byte & 0xC0 == 0x80:
-            # A continuation byte: the first byte of the character is further left.
+            # A continuation byte: the first byte of the character precedes it.
             continue
         needed = 2 if byte & 0xE0 == 0xC0 else 3 if byte & 0xF0 == 0xE0 else 4
         return length if byte >= 0xC2 and byte <= 0xF4 and needed > length else 0
@@ -373,35 +372,35 @@ def _unfinished(last: bytes) -> int:
 
 class Announcer(Consumer):
     """
-    The news of one session, each told in its order and once.
+    Sends the events of one session, in order and once each.
 
-    It is a consumer of the session's output. What comes before `begin` is not sent
-    live: the begin carries it, and the end everything.
+    It is a consumer of the session's output. Output before `begin` is not sent live: the begin
+    event contains it, and the end event contains everything.
     """
 
     def __init__(self, listeners: Listeners, session: CommandSession) -> None:
         self._listeners = listeners
         self._session = session
-        # None before the begin was told, and after the end was.
+        # None before the begin event and after the end event.
         self._deltas: DeltaCutter | None = None
         self._began = False
         self._ended = False
-        # True if the begin was told by an earlier attempt of the same call.
+        # True if an earlier attempt of the same call has sent the begin event.
         self._continues = False
         self.pruned = False
-        """True if it is killed to make room for another one."""
+        """True if the command was killed to make room for another."""
         self.output_lost = False
-        """True if output was lost since somebody has set this to False."""
+        """True if output was lost since this was last set to False."""
 
     def begin(self) -> None:
-        """Tell that the command runs; live output is told from here on."""
+        """Announce the command; live output is sent from now on."""
         session = self._session
         self._began = True
         self._deltas = DeltaCutter()
         if self._continues or not self._listeners.any:
-            # Without a listener the early output need not be put together.
+            # Without a listener the early output need not be assembled.
             return
-        self._listeners.tell(
+        self._listeners.send(
             CommandBegan(
                 call_id=session.call_id,
                 session_id=session.session_id,
@@ -415,37 +414,37 @@ class Announcer(Consumer):
         )
 
     def continue_from(self, first: "Announcer") -> None:
-        """Tell this command and its first attempt as one: one begin, and the end of this one."""
+        """Announce this command and its first attempt as one: with one begin and one end."""
         self._continues = self._began = first.give_way()
 
     def give_way(self) -> bool:
-        """Leave the end to the next attempt of the same call; return True if a begin was told."""
+        """Leave the end to the next attempt of the same call; return True if the begin was sent."""
         self._ended = True
         return self._began
 
     def input_sent(self, stdin: str) -> None:
-        """Tell that a `write_stdin` is over."""
+        """Announce the end of a `write_stdin` call."""
         session = self._session
-        self._listeners.tell(
+        self._listeners.send(
             InputSent(call_id=session.call_id, session_id=session.session_id, stdin=stdin)
         )
 
     def end(self) -> None:
-        """Tell the end of a command that is settled; does nothing before, or a second time."""
+        """Announce the end of a settled command; idempotent, and does nothing before `begin`."""
         session = self._session
         if self._ended or not self._began or not session.settled.is_set():
             return
         self._ended = True
         if self._deltas is not None and self._listeners.want_deltas:
-            self._tell_deltas(self._deltas.finish())
+            self._send_deltas(self._deltas.finish())
         self._deltas = None
         if not self._listeners.any:
-            # Without a listener the transcript need not be put together.
+            # Without a listener the transcript need not be assembled.
             return
-        # Set, since the session is settled.
+        # The session is settled.
         assert session.ended_at is not None
         exit_code = session.exit_code
-        self._listeners.tell(
+        self._listeners.send(
             CommandEnded(
                 call_id=session.call_id,
                 session_id=session.session_id,
@@ -461,15 +460,15 @@ class Announcer(Consumer):
     # -- called by the reader of the session
 
     def output(self, seq: int, data: bytes) -> None:
-        """Tell live output."""
+        """Send live output."""
         if self._deltas is not None and self._listeners.want_deltas:
-            self._tell_deltas(self._deltas.feed(data))
+            self._send_deltas(self._deltas.feed(data))
 
     def gap(self, gap: Gap) -> None:
-        """Tell that output is lost."""
+        """Announce that output was lost."""
         self.output_lost = True
         session = self._session
-        self._listeners.tell(
+        self._listeners.send(
             OutputMissing(
                 call_id=session.call_id,
                 session_id=session.session_id,
@@ -479,21 +478,21 @@ class Announcer(Consumer):
         )
 
     def input_wanted(self, kind: WaitingFor) -> None:
-        """Tell that the command waits for input."""
+        """Announce that the command waits for input."""
         session = self._session
         if self._began:
-            self._listeners.tell(
+            self._listeners.send(
                 InputWanted(call_id=session.call_id, session_id=session.session_id, kind=kind)
             )
 
     def settled(self) -> None:
-        """Tell the end of a command that nobody waits on; a call that does tells it itself."""
+        """Announce the end of a command without a waiting call, which would do so itself."""
         if not self._session.lock.locked():
             self.end()
 
-    def _tell_deltas(self, pieces: list[bytes]) -> None:
+    def _send_deltas(self, pieces: list[bytes]) -> None:
         for piece in pieces:
-            self._listeners.tell(OutputDelta(call_id=self._session.call_id, data=piece))
+            self._listeners.send(OutputDelta(call_id=self._session.call_id, data=piece))
 
 
 def announce_failed_start(
@@ -504,8 +503,8 @@ def announce_failed_start(
     *,
     declined: bool = False,
 ) -> None:
-    """Tell of a command that could not be started as one that began and ended."""
-    listeners.tell(
+    """Announce a command that could not be started, as one that began and ended."""
+    listeners.send(
         CommandBegan(
             call_id=request.call_id,
             session_id=None,
@@ -516,7 +515,7 @@ def announce_failed_start(
             tty=request.tty,
         )
     )
-    listeners.tell(
+    listeners.send(
         CommandEnded(
             call_id=request.call_id,
             session_id=None,

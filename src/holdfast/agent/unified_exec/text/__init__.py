@@ -1,1 +1,1 @@
-"""Texts that a model reads: headers, shortened output, forms of errors."""
+"""Texts for a model: headers, truncated output, errors."""

@@ -1,8 +1,8 @@
 """
-The texts that a model reads as the result of a call.
+Result texts for a model.
 
-A header of a few lines, then the output. Code mode gets an object instead. What a failed
-call says is in `errors`.
+A result is a header of a few lines followed by the output. Code mode gets an object instead. The
+texts of failed calls are in `tool_errors`.
 """
 
 from holdfast.agent.unified_exec.text.truncate import (
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def original_token_count(output: Captured) -> int:
-    """Return about how many tokens a call's output had, with what was not kept."""
+    """Return the approximate number of tokens in a call's output, including bytes not kept."""
     return token_count(output.size)
 
 
@@ -44,14 +44,14 @@ def header_text(
     original_tokens: int | None,
 ) -> str:
     """
-    Return the lines before the output, without the newline after them.
+    Return the lines before the output, without the last newline.
 
     Args:
-        chunk_id: Names this piece of output; its line is left out if it is empty.
-        wall_time: Seconds.
+        chunk_id: Id of this piece of output; empty to leave out its line.
+        wall_time: Seconds that the call waited.
         exit_code: Set if the command has ended.
         session_id: Set while the command runs.
-        original_tokens: Of the output before it was cut; its line is left out if it is None.
+        original_tokens: Tokens of the output before truncation; None to leave out its line.
     """
     lines = [texts.answer_time(wall_time)]
     if chunk_id:
@@ -80,19 +80,19 @@ def answer_text(
     show_tokens: bool = True,
 ) -> str:
     """
-    Return what the model reads.
+    Return the text for the model.
 
     Args:
         output: The bytes of this call.
-        chunk_id: See `header_text`, as are the three after it.
-        wall_time: Seconds.
+        chunk_id: See `header_text`.
+        wall_time: Seconds that the call waited.
         exit_code: Set if the command has ended.
         session_id: Set while the command runs.
-        max_output_tokens: What the call asked for.
-        model: What the model allows.
+        max_output_tokens: The budget requested by the call.
+        model: The budget of the model.
         notes: Lines before the header; none by default.
-        original_tokens: Of the whole output, if `output` is only a part of it.
-        show_tokens: False to leave out the line about them, as for a patch.
+        original_tokens: Tokens of the whole output, if `output` is only a part of it.
+        show_tokens: False to leave out the line about tokens, as for a patch.
     """
     if original_tokens is None:
         original_tokens = original_token_count(output)
@@ -106,7 +106,7 @@ def answer_text(
     if notes:
         header = "\n".join((*notes, header))
     shown = fit_output(output, used_policy(max_output_tokens, model), model=model, header=header)
-    # A model with a tiny budget: whatever it is given, the header too, is cut once more.
+    # For a tiny budget, truncate the complete answer again, including the header.
     whole = TruncationPolicy("tokens", token_count(model.with_allowance().budget))
     return cut_text(f"{header}\n{shown}", whole)
 
@@ -123,9 +123,9 @@ def answer_object(
     original_tokens: int | None = None,
 ) -> dict[str, object]:
     """
-    Return what a program of the model reads; the output is cut only if the call said so.
+    Return the result for code written by the model; output is only truncated on request.
 
-    The arguments are those of `answer_text`.
+    For the arguments see `answer_text`.
     """
     found: dict[str, object] = {"chunk_id": chunk_id} if chunk_id else {}
     found["wall_time_seconds"] = wall_time
@@ -144,17 +144,17 @@ def answer_object(
 
 
 def denial_message(output: Captured, exit_code: int | None) -> str:
-    """Return what a sandbox denial says: the output, or how the command ended."""
+    """Return the text of a sandbox denial: the output, or how the command ended."""
     if not output.size:
         return f"{texts.ANSWER_EXITED}{-1 if exit_code is None else exit_code}"
     return format_output(output, TruncationPolicy("tokens", DENIAL_TOKENS))
 
 
 def aborted_exec_text(wall_time: float) -> str:
-    """Return what an `exec_command` says that was interrupted."""
+    """Return the text of an interrupted `exec_command`."""
     return texts.aborted_start(wall_time)
 
 
 def aborted_write_text(wall_time: float) -> str:
-    """Return what a `write_stdin` says that was interrupted."""
+    """Return the text of an interrupted `write_stdin`."""
     return texts.aborted_input(wall_time)

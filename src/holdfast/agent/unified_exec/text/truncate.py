@@ -1,9 +1,9 @@
 """
-Cuts output to what a model may be shown.
+Truncates output to the budget of a model.
 
-The result is that of decoding everything, with U+FFFD for what is not UTF-8, and cutting the text
-by the bytes it has in UTF-8. Only the shown ends are decoded: the rest is measured in blocks. A
-cut keeps the beginning and the end.
+The result is as if everything was decoded, with U+FFFD for invalid UTF-8, and the text then
+truncated to a number of UTF-8 bytes, keeping the beginning and the end. But only the shown parts
+are decoded; the rest is measured in blocks.
 """
 
 import codecs
@@ -31,69 +31,69 @@ __all__ = [
 BYTES_PER_TOKEN = limits.TOOL_BYTES_PER_TOKEN
 
 DEFAULT_OUTPUT_TOKENS = limits.TOOL_OUTPUT_TOKENS
-"""The budget of a call that names none."""
+"""The default budget of a call."""
 
 DENIAL_TOKENS = limits.TOOL_DENIAL_TOKENS
 """The budget of the output in a denial message: the whole buffer of 1 MiB."""
 
-# Bytes that are decoded at a time while output is measured.
+# Bytes to decode at once while measuring output.
 _BLOCK = 64 << 10
 
-# Bytes of the longest character in UTF-8.
+# Bytes of the longest UTF-8 character.
 _LONGEST = 4
 
-# Factor by which a whole answer, header included, may exceed the model's budget.
+# Factor by which a complete answer, including the header, may exceed the model's budget.
 _ALLOWANCE = limits.TOOL_OUTPUT_ALLOWANCE
 
 
 @dataclass(frozen=True, slots=True)
 class TruncationPolicy:
-    """Limit on the shown output: a number of tokens, or of bytes."""
+    """Limit on the shown output in tokens or bytes."""
 
     unit: Literal["tokens", "bytes"]
     number: int
 
     @property
     def budget(self) -> int:
-        """The bytes that may be shown."""
+        """Most bytes to show."""
         return self.number * BYTES_PER_TOKEN if self.unit == "tokens" else self.number
 
     def lowered(self, excess: int) -> "TruncationPolicy":
-        """Return the policy that shows `excess` bytes less, at least nothing."""
+        """Return the policy that shows `excess` bytes less, but at least 0."""
         less = token_count(excess) if self.unit == "tokens" else excess
         return TruncationPolicy(self.unit, max(0, self.number - less))
 
     def with_allowance(self) -> "TruncationPolicy":
-        """Return the policy for a whole answer, which has a header too."""
+        """Return the policy for a complete answer, including the header."""
         return TruncationPolicy(self.unit, ceil(self.number * _ALLOWANCE))
 
 
 DEFAULT_MODEL_POLICY = TruncationPolicy("tokens", DEFAULT_OUTPUT_TOKENS)
-"""The policy of most models; a few have 10,000 bytes."""
+"""The policy for most models; a few have 10,000 bytes."""
 
 
 def token_count(size: int) -> int:
-    """Return about how many tokens so many bytes are."""
+    """Return the approximate number of tokens in `size` bytes."""
     return -(-size // BYTES_PER_TOKEN)
 
 
 def used_policy(max_output_tokens: int | None, model: TruncationPolicy) -> TruncationPolicy:
-    """Return the smaller one of what a call asks for and what the model allows."""
+    """Return the smaller of the budgets of the call and the model."""
     tokens = DEFAULT_OUTPUT_TOKENS if max_output_tokens is None else max_output_tokens
     requested = TruncationPolicy("tokens", tokens)
     return requested if requested.budget < model.budget else model
 
 
 def decode(captured: Captured) -> str:
-    """Return the whole output as text, with the marker where bytes are missing."""
+    """Return the whole output as text, with a marker where bytes are missing."""
     return _CapturedText(captured).whole()
 
 
 def format_output(captured: Captured, policy: TruncationPolicy) -> str:
     """
-    Return the output as a model is shown it, cut if it is longer than the policy allows.
+    Return the output as shown to a model, truncated if it exceeds the policy.
 
-    A cut output begins with a warning and an empty line.
+    Truncated output starts with a warning and an empty line.
     """
     return _format(_CapturedText(captured), captured, policy)
 
@@ -102,12 +102,12 @@ def fit_output(
     captured: Captured, policy: TruncationPolicy, *, model: TruncationPolicy, header: str
 ) -> str:
     """
-    Return the output, cut so far that the whole answer is within the model's allowance.
+    Return the output, truncated so that the complete answer is within the model's allowance.
 
     Args:
         captured: The output.
         policy: See `used_policy`.
-        model: What the model allows.
+        model: The budget of the model.
         header: The text before the output, without its last newline.
     """
     room = max(0, model.with_allowance().budget - len(header.encode()) - 1)
@@ -121,14 +121,14 @@ def fit_output(
 
 
 def cut_text(text: str, policy: TruncationPolicy) -> str:
-    """Return a text without its middle if it is longer than the policy allows."""
+    """Return a text, without its middle if it exceeds the policy."""
     if len(text) * _LONGEST <= policy.budget:
         return text
     return _cut(_CapturedText(Captured(text.encode())), policy)
 
 
 def _format(source: "_CapturedText", captured: Captured, policy: TruncationPolicy) -> str:
-    # Decoding never makes bytes fewer, so most output needs no measuring.
+    # Decoding at most triples the bytes, so most output need not be measured.
     if source.raw_size * 3 <= policy.budget or source.size <= policy.budget:
         return source.whole()
     shown = _cut(source, policy)
@@ -159,15 +159,15 @@ def _size(text: str) -> int:
 
 class _CapturedText:
     """
-    The bytes of an output with their marker, and the text that they would be.
+    The bytes of an output with the marker, and measures of their decoded text.
 
-    `size` and `characters` are those of the text; they are computed when first asked for.
+    `size` and `characters` refer to the text and are computed on first use.
     """
 
     def __init__(self, captured: Captured) -> None:
         self.gap = captured.marker.replace("{}", str(captured.omitted)) if captured.omitted else ""
         tail = captured.tail if captured.omitted else b""
-        # The marker begins and ends with a newline, so no character reaches over it.
+        # The marker starts and ends with a newline, so no character spans it.
         self._parts = tuple(filter(None, (captured.head, self.gap.encode(), tail)))
         self.raw_size = sum(map(len, self._parts))
         self._measured: tuple[int, int] | None = None
@@ -182,7 +182,7 @@ class _CapturedText:
 
     @property
     def lines(self) -> int:
-        """Lines of the text; a newline at its end begins no further one."""
+        """Number of lines in the text; a newline at its end does not start another."""
         if not self._parts:
             return 0
         return sum(part.count(b"\n") for part in self._parts) + (self._parts[-1][-1:] != b"\n")
@@ -192,19 +192,19 @@ class _CapturedText:
 
     def first(self, size: int) -> str:
         """Return the whole characters within the first `size` bytes of the text."""
-        # Bytes never become fewer by decoding, so as many bytes of the source are enough,
-        # and the longest character more: one at the end must not look like half of one.
+        # Decoding never reduces the number of bytes, so as many source bytes are enough, plus the
+        # longest character, so that the last character is not cut off.
         text = self._slice(0, size + _LONGEST).decode(errors="replace").encode()
         while size < len(text) and _continues(text[size]):
             size -= 1
         return text[:size].decode()
 
     def last(self, size: int) -> str:
-        """Return the characters that begin within the last `size` bytes of the text."""
+        """Return the characters that start within the last `size` bytes of the text."""
         start = max(0, self.raw_size - size - _LONGEST)
         raw = self._slice(start, self.raw_size)
-        # A byte that continues no character is one of its own. After four such bytes this
-        # is certain; before that a character that begins earlier may own them.
+        # Continuation bytes may belong to a character that starts earlier. After four of them that
+        # is impossible: they are invalid, and each becomes a separate U+FFFD.
         skipped = 0
         while start and skipped < min(_LONGEST - 1, len(raw)) and _continues(raw[skipped]):
             skipped += 1
@@ -215,7 +215,7 @@ class _CapturedText:
         return text[start:].decode()
 
     def _slice(self, start: int, end: int) -> bytes:
-        """Return a part of the joined bytes without joining all of them."""
+        """Return a slice of the joined bytes without joining all of them."""
         found: list[bytes] = []
         for part in self._parts:
             found.append(part[max(0, start) : max(0, end)])
@@ -231,12 +231,12 @@ class _CapturedText:
 
 
 def _continues(byte: int) -> bool:
-    """Return whether a byte of UTF-8 belongs to the character of the byte before it."""
+    """Return True for a UTF-8 continuation byte."""
     return byte & 0xC0 == 0x80
 
 
 def _measure(data: bytes) -> tuple[int, int]:
-    """Return the size and the number of characters of the text that the bytes become."""
+    """Return the size and the number of characters of the decoded text."""
     if data.isascii():
         return len(data), len(data)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -1,1 +1,1 @@
-"""Waits of a call: time limits, a clock that can be paused, conditions that end them early."""
+"""Waits of a call: time limits, a pausable clock, conditions that end a wait early."""

@@ -1,4 +1,4 @@
-"""The times that calls wait, and a clock for them that stops while a person is asked something."""
+"""The wait times of calls, and a clock for them that stops while the user is asked."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
@@ -9,10 +9,10 @@ from holdfast.base.dialect import limits
 __all__ = ["GRACE", "LONGEST_POLL", "PausableClock", "exec_wait", "write_wait"]
 
 GRACE = limits.TOOL_GRACE
-"""Seconds after a start in which an exit is reported at once, before any clock runs."""
+"""Seconds after a start in which an exit is reported immediately, before any clock starts."""
 
 LONGEST_POLL = limits.TOOL_LONGEST_POLL
-"""Seconds an empty `write_stdin` may wait, unless told otherwise."""
+"""Default for the most seconds that an empty `write_stdin` may wait."""
 
 _SHORTEST = limits.TOOL_SHORTEST_WAIT
 _SHORTEST_POLL = limits.TOOL_SHORTEST_POLL
@@ -29,9 +29,9 @@ def write_wait(yield_time_ms: int, *, poll: bool, longest_poll: float) -> float:
     Return the seconds that `write_stdin` waits.
 
     Args:
-        yield_time_ms: What the model asked for.
-        poll: True if it sends no input.
-        longest_poll: The configured maximum of a poll; never below 5 s.
+        yield_time_ms: The time requested by the model.
+        poll: True if the call sends no input.
+        longest_poll: The configured maximum for polls; at least 5 s.
     """
     wanted = max(yield_time_ms / 1000, _SHORTEST)
     if poll:
@@ -41,27 +41,27 @@ def write_wait(yield_time_ms: int, *, poll: bool, longest_poll: float) -> float:
 
 class PausableClock:
     """
-    Waits for events with time limits that do not run while the clock is paused.
+    Waits for events with time limits that stop while the clock is paused.
 
-    Any number of callers may pause it at once; it runs again when the last one resumes.
+    Several callers may pause it at once; it continues when the last one resumes.
     """
 
     def __init__(self, longest: float | None = None) -> None:
         """
         Args:
-            longest: Seconds after which every wait is over, also while the clock is paused.
+            longest: Seconds after which every wait ends, even while the clock is paused.
         """
         self._longest = longest
         self._pauses = 0
         self._runs = asyncio.Event()
         self._runs.set()
-        # Limits of the waits under way, with their deadlines by the clock of the loop.
+        # Limits of current waits, with deadlines by the event loop's clock.
         self._limits: dict[asyncio.Timeout, float] = {}
         self._paused_at = 0.0
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop all time limits in the block; they go on behind it with what they had left."""
+        """Stop all time limits in the block; afterwards they continue with their remaining time."""
         loop = asyncio.get_running_loop()
         self._pauses += 1
         if self._pauses == 1:
@@ -81,19 +81,19 @@ class PausableClock:
                 self._runs.set()
 
     def _running_limits(self) -> list[asyncio.Timeout]:
-        """Return the limits that are not over: a wait may still have to learn that it is."""
+        """Return the limits that have not expired; an expired wait may not have noticed yet."""
         return [limit for limit in self._limits if not limit.expired()]
 
     async def _running(self) -> None:
-        """Wait until the clock runs; it may be paused again before a task comes to its turn."""
+        """Wait until the clock runs; it may be paused again before the task resumes."""
         while self._pauses:
             await self._runs.wait()
 
     async def wait(self, event: asyncio.Event, limit: float) -> bool:
         """
-        Wait until an event is set, at most `limit` seconds of running time.
+        Wait until an event is set, for at most `limit` seconds of running time.
 
-        An event that is set during a pause is reported after it.
+        An event set during a pause is reported after it.
 
         Returns:
             True if the event is set.
@@ -109,9 +109,9 @@ class PausableClock:
 
     async def run(self, work: Awaitable[object], limit: float) -> None:
         """
-        Do some work for at most `limit` seconds of running time; then it is cancelled.
+        Await `work`, and cancel it after `limit` seconds of running time.
 
-        Work that ends during a pause is reported after it.
+        The end of work during a pause is reported after it.
         """
         if self._longest is None:
             await self._run(work, limit)
@@ -140,7 +140,7 @@ class PausableClock:
 
 
 async def _within(work: Awaitable[object], limit: float | None) -> None:
-    """Do some work for at most so many seconds of any time; then it is cancelled."""
+    """Await `work`, and cancel it after `limit` seconds, even if the clock is paused."""
     whole = asyncio.timeout(limit)
     try:
         async with whole:

@@ -1,8 +1,8 @@
 """
-Finds out when a quiet session waits for input: one look per quiet period.
+Detects when a quiet session waits for input, with one check per quiet period.
 
-A look at the kernel is cheap but not free, and on a server it is a call. So it is made once
-the session has been quiet for a while, and not again before something has happened.
+A check is cheap but not free, and takes a request if the process is remote. So it is made when the
+session has been quiet for a while, and not repeated before there is activity.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from holdfast.events import WaitingFor
 __all__ = ["QUIET", "InputWatch"]
 
 QUIET = 0.4
-"""Seconds without output after which a session is looked at."""
+"""Seconds without output before a session is checked."""
 
 _WANTED = frozenset({WaitingFor.LINE, WaitingFor.PASSWORD, WaitingFor.KEY})
 
 
 class InputWatch:
     """
-    Looks at one process on a terminal whenever it has been quiet for a while.
+    Checks a process on a terminal whenever it has been quiet for a while.
 
-    Call `activity` at every output, at every input, and at the begin of a call that wants to
-    know. Call `close` at the end. It needs a running event loop, and begins with its creation.
+    Call `activity` on output, on input, and at the start of a call that needs the answer. Call
+    `close` at the end. It needs a running event loop and starts immediately.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class InputWatch:
     ) -> None:
         """
         Args:
-            process: Is asked for `waiting_for`.
+            process: The process, whose `waiting_for` is called.
             on_found: Called with `LINE`, `PASSWORD` or `KEY`, once per quiet period.
-            quiet: Seconds.
+            quiet: Seconds without output before a check.
         """
         self.found: WaitingFor | None = None
-        """The result of the last look; `None` if something has happened since."""
+        """The result of the last check; None after later activity."""
         self._process = process
         self._on_found = on_found
         self._quiet = quiet
@@ -55,11 +55,11 @@ class InputWatch:
 
     @property
     def waiting_for(self) -> WaitingFor | None:
-        """The input it waits for, if it does and that is known: `LINE`, `PASSWORD` or `KEY`."""
+        """`LINE`, `PASSWORD` or `KEY` if the process is known to wait for input."""
         return self.found if self.found in _WANTED else None
 
     def activity(self) -> None:
-        """Note that something has happened: what was found does not hold any more."""
+        """Note activity, which invalidates the last result."""
         self._last_activity = self._loop.time()
         self.found = None
         if self._looking is not None:
@@ -69,7 +69,7 @@ class InputWatch:
             self._arm()
 
     def close(self) -> None:
-        """Look no more; harmless a second time."""
+        """Stop checking; idempotent."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -84,7 +84,7 @@ class InputWatch:
     def _timer_fired(self) -> None:
         self._timer = None
         if self._loop.time() < self._last_activity + self._quiet:
-            # Output only moves the time on: a timer for each piece would cost more than this.
+            # Output only moves the deadline: a new timer for each piece would cost more.
             self._arm()
             return
         self._looking = self._loop.create_task(self._look())
@@ -93,7 +93,7 @@ class InputWatch:
         try:
             found = await self._process.waiting_for()
         except HoldfastError:
-            # The server is lost, or has forgotten the process.
+            # The server is lost or no longer knows the process.
             found = WaitingFor.UNKNOWN
         self._looking = None
         self.found = found

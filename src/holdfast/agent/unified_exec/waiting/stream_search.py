@@ -1,8 +1,8 @@
 """
-Searches a stream for a pattern as it comes, with bounded memory and time.
+Searches a live stream for a pattern, with bounded memory and time.
 
-Pure: no event loop and no clock. A match may span pieces: the last 64 KiB are searched again with
-what follows, or less with a large pattern.
+Without event loop or clock. A match may span pieces: the last 64 KiB, or less for a large pattern,
+are searched again with the next piece.
 """
 
 from holdfast.agent.unified_exec.output.patterns import Pattern
@@ -10,9 +10,9 @@ from holdfast.agent.unified_exec.output.patterns import Pattern
 __all__ = ["LONGEST_MATCH", "StreamSearch"]
 
 LONGEST_MATCH = 64 << 10
-"""Bytes that a match may have and is certain to be found; of a large pattern, 4 KiB."""
+"""Longest match that is certain to be found, in bytes; 4 KiB for a large pattern."""
 
-# Bytes that are searched at once, besides those from before.
+# Bytes to search at once, in addition to earlier ones.
 _PIECE = 64 << 10
 
 
@@ -20,8 +20,8 @@ class StreamSearch:
     """
     Finds the first match of a pattern in a stream of bytes.
 
-    CR LF, the end of a line on a terminal, counts as one newline. `$` also matches at the end
-    of what has come so far, so that a prompt can be waited for.
+    CR LF, the end of a line on a terminal, counts as one newline. `$` also matches at the current
+    end of the stream, so that a call can wait for a prompt.
     """
 
     def __init__(self, pattern: Pattern) -> None:
@@ -29,16 +29,16 @@ class StreamSearch:
         """The bytes of the first match, which ends the search."""
         self._pattern = pattern
         self._tail = b""
-        # Bytes of the tail that are there for `^` and `\b` only, and are not matched.
+        # Bytes at the start of the tail that are context for `^` and `\b` and cannot match.
         self._context = 0
 
     @property
     def given_up(self) -> bool:
-        """True if the pattern turned out to be too slow, which ends the search."""
+        """True if the pattern proved too slow, which ends the search."""
         return self._pattern.given_up
 
     def is_quick(self, size: int) -> bool:
-        """Return True if so many bytes more are searched in a few milliseconds."""
+        """Return True if searching `size` more bytes takes only a few milliseconds."""
         return self._is_over or self._pattern.is_quick(len(self._tail) + size)
 
     def feed(self, data: bytes) -> None:

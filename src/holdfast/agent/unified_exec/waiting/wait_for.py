@@ -1,8 +1,8 @@
 """
-Conditions that end the wait of a call early: `wait_for`.
+Conditions of `wait_for`, which end the wait of a call early.
 
-The first one that is met ends the wait and is named in the result: a regular expression in the
-output, a time without output, a port that is listened on, or a program that waits for input.
+The first condition met ends the wait and is named in the result: a regular expression that matches
+the output, a time without output, a listening port, or a program that waits for input.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ __all__ = ["LONGEST_QUIET", "PORT_INTERVAL", "Condition", "WaitFor", "Watch"]
 Condition = Literal["pattern", "quiet", "port", "input"]
 
 LONGEST_QUIET = 86_400
-"""Seconds that `quiet` may be, which is longer than any call waits."""
+"""Largest value of `quiet` in seconds, longer than any call waits."""
 
 PORT_INTERVAL = 0.2
-"""Seconds between two looks for a port."""
+"""Seconds between two checks of a port."""
 
-# A look for a port is followed by a pause of that many times its length, or more.
+# The pause after a check of a port is at least this many times as long as the check.
 _PORT_SHARE = 20
 
-# Bytes of a match that are named in the result.
+# Most bytes of a match to show in the result.
 _DETAIL = 200
 
 
@@ -45,15 +45,15 @@ class WaitFor:
     The conditions of one call; at least one.
 
     Raises:
-        InvalidParams: A value is out of range or of a wrong type, or there is none.
+        InvalidParams: A value is out of range or has the wrong type, or no condition is given.
     """
 
     pattern: str | None = None
-    """A regular expression of RE2. It is searched in what comes during the call."""
+    """A regular expression in RE2 syntax, to search in the output during the call."""
     quiet: float | None = None
-    """Seconds without output, from the begin of the call or the last output."""
+    """Seconds without output since the start of the call or the last output."""
     port: int | None = None
-    """A TCP port that something listens on, on any address."""
+    """A TCP port on which a program listens, on any address."""
     input: bool = False
     """The program waits for input on its terminal."""
 
@@ -97,21 +97,20 @@ class Watch:
     """
     Watches for the conditions of one call.
 
-    Make one with `open` before the command is started. Search the output of the call by
-    `stream`, and hand over what an `InputWatch` finds by `input_found`. Let `run` go on until the
-    wait ends.
+    Create it with `open` before the command is started. Pass the output of the call to `stream`,
+    and results of an `InputWatch` to `input_found`. Keep `run` running until the wait ends.
     """
 
     def __init__(
         self, wait_for: WaitFor, wake: Callable[[], None], pattern: Pattern | None
     ) -> None:
-        """Make one with `open`."""
+        """Use `open` instead."""
         self.stream = None if pattern is None else StreamSearch(pattern)
-        """The search for the pattern; call `searched` after each of its steps."""
+        """The search for the pattern; call `searched` after each step."""
         self.detail: str | None = None
-        """More about `met`: the text that matched, the port, the kind of input."""
+        """Details of `met`: the matched text, the port or the kind of input."""
         self.pattern_given_up = False
-        """True if the pattern is too slow, and not looked for any more."""
+        """True if the pattern proved too slow and is no longer searched."""
         self._wait_for = wait_for
         self._wake = wake
         self._port: _ListeningPort | None = None
@@ -134,20 +133,20 @@ class Watch:
 
         Args:
             wait_for: The conditions.
-            wake: Called once, when the first of them is met.
-            thread: Where the pattern is compiled.
-            files: Those of the environment; needed for a port only.
-            sandbox: That of the command, if it has one.
+            wake: Called once, when the first condition is met.
+            thread: Compiles the pattern.
+            files: The files of the environment; only needed for a port.
+            sandbox: The sandbox of the command, if any.
 
         Raises:
-            InvalidParams: The pattern is wrong, or the port cannot be looked up.
+            InvalidParams: The pattern is invalid, or the port cannot be checked.
         """
         pattern = None
         if wait_for.pattern is not None:
             pattern = await thread.run(partial(compile_pattern, wait_for.pattern))
         watch = cls(wait_for, wake, pattern)
         if wait_for.port is not None:
-            # Required for a port.
+            # A port requires files.
             assert files is not None
             watch._port = await _ListeningPort.open(wait_for.port, files, sandbox)
         return watch
@@ -158,11 +157,11 @@ class Watch:
         return self._met
 
     def output_came(self) -> None:
-        """Note that there is output."""
+        """Note output of the command."""
         self._last_output = self._loop.time()
 
     def searched(self) -> None:
-        """Take the result of a search for the pattern."""
+        """Process the result of a search for the pattern."""
         if self.stream is None:
             return
         if self.stream.match is not None:
@@ -171,16 +170,16 @@ class Watch:
         self.pattern_given_up = self.stream.given_up
 
     def input_found(self, found: WaitingFor) -> None:
-        """Take what the program was found to wait for: `LINE`, `PASSWORD` or `KEY`."""
+        """Note that the program waits for `LINE`, `PASSWORD` or `KEY`."""
         if self._wait_for.input and found not in (WaitingFor.NONE, WaitingFor.UNKNOWN):
             self._meet("input", found.value)
 
     async def run(self) -> None:
         """
-        Watch the time and the port until a condition is met; the call begins now.
+        Watch the time and the port until a condition is met. The call starts now.
 
-        Whoever runs it cancels it when the wait is over. A port of an environment that does
-        not answer any more is not looked for any further.
+        The caller cancels this when the wait is over. A port is no longer checked if the
+        environment stops answering.
         """
         self._last_output = self._loop.time()
         async with asyncio.TaskGroup() as group:
@@ -207,7 +206,7 @@ class Watch:
                     return
             except HoldfastError:
                 return
-            # A machine with many sockets takes long to list them.
+            # Listing sockets takes long on a machine with many.
             pause = _PORT_SHARE * (self._loop.time() - begun)
             await asyncio.sleep(max(PORT_INTERVAL, pause))
 
@@ -220,29 +219,29 @@ class Watch:
 
 _TABLES = tuple(PathUri.parse(f"file:///proc/net/{name}") for name in ("tcp", "tcp6"))
 
-# Bytes of a table that are searched, some 7,000 sockets; those that listen come first.
+# Most bytes of a table to search, about 7,000 sockets; listening sockets come first.
 _MOST_BYTES = 1 << 20
 
-# Seconds for the look before a command is started or polled: the line may be down.
+# Seconds for the check before a command is started or polled: the connection may be lost.
 FIRST_LOOK = 5.0
 
 
 class _ListeningPort:
     """
-    Tells whether a TCP port is listened on, through the files of an environment.
+    Checks whether a program listens on a TCP port, through the files of an environment.
 
-    The kernel lists its sockets in `/proc/net/tcp` and `tcp6`, those that listen first. These are
-    the sockets in the network namespace of the server. A command with a namespace of its own cannot
-    be looked at.
+    The kernel lists sockets in `/proc/net/tcp` and `tcp6`, listening ones first. These are the
+    sockets in the network namespace of the server. A command with a separate namespace cannot be
+    checked.
     """
 
     def __init__(self, port: int, files: FileSystem) -> None:
-        """Make one with `open`."""
+        """Use `open` instead."""
         self.was_open = False
-        """True if something listened on it when this was made, as far as that is known."""
+        """True if the port is known to have been open when this was created."""
         self._files = files
         self._tables = _TABLES
-        # An address and a port, those of the peer, and the state: 0A is LISTEN.
+        # Address and port, those of the peer, and the state: 0A is LISTEN.
         self._row = re.compile(
             rb"^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:[0-9A-F]{4} 0A " % port, re.MULTILINE
         )
@@ -252,14 +251,14 @@ class _ListeningPort:
         cls, port: int, files: FileSystem, sandbox: SandboxContext | None
     ) -> "_ListeningPort":
         """
-        Return one that works, as far as the environment answers within 5 s.
+        Return a checker that works, provided that the environment answers within 5 s.
 
-        One that does not answer is left to the call that looks: a start or a poll has its own
-        limits, and its own words for an environment that is lost.
+        If it does not, the call itself will fail: a start or a poll has its own limits, and its own
+        error for a lost environment.
 
         Raises:
-            InvalidParams: The command has a network of its own, or the environment does not
-                show its sockets.
+            InvalidParams: The command has a separate network, or the environment does not list its
+                sockets.
         """
         if _has_own_network(sandbox):
             raise InvalidParams(
@@ -281,11 +280,11 @@ class _ListeningPort:
 
     async def is_open(self) -> bool:
         """
-        Return True if something listens on the port.
+        Return True if a program listens on the port.
 
         Raises:
-            Refused: The environment does not show its sockets.
-            ConnectionLost: It is lost for good.
+            Refused: The environment does not list its sockets.
+            ConnectionLost: The environment is lost for good.
         """
         for table in self._tables:
             try:
@@ -293,7 +292,7 @@ class _ListeningPort:
             except NotFound:
                 if len(self._tables) == 1:
                     raise
-                # A kernel without IPv6, most likely.
+                # Most likely a kernel without IPv6.
                 self._tables = tuple(other for other in self._tables if other != table)
                 continue
             if self._row.search(text, 0, _MOST_BYTES):

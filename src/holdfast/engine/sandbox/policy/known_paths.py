@@ -34,7 +34,7 @@ ENGINE_SOCKETS: Final = (
     "/run/user/{uid}/systemd/io.systemd.Manager",
     "/run/systemd/private",
     "/run/systemd/io.systemd.Manager",
-    names.DAEMON_FOLDER,
+    names.DAEMON_DIRECTORY,
     # Terminals of this user: a client opens a window and types a command.
     "/tmp/tmux-{uid}",  # noqa: S108
     "/run/tmux/{uid}",

@@ -190,7 +190,7 @@ def _plain_paths(
         and policy_directories(context)[0] is None
         and any(map(_is_dynamic, files.entries))
     ):
-        raise InvalidParams(texts.NO_FOLDER)
+        raise InvalidParams(texts.NO_SANDBOX_CWD)
     plain = [entry.path for entry in files.entries if isinstance(entry.path, PlainPath)]
     try:
         return {path: path.path.native for path in plain}
