@@ -117,7 +117,7 @@ class Terminals:
         terminal = os.open(path, _FLAGS)
         try:
             arguments = (str(terminal), str(_kernel_number(device)), _mode(terminal), *first)
-            guard = await _start("hold", arguments, terminal)
+            guard = await _hold(arguments, terminal)
             # Both are pipes.
             assert guard.stdin is not None
             assert guard.stdout is not None
@@ -135,9 +135,22 @@ class Terminals:
                 guard.stdin.close()
                 if await asyncio.shield(guard.wait()):
                     logger.warning("the guard of a terminal was killed")
-                    await (await _start("release", arguments, terminal)).wait()
+                    await _release(arguments, terminal)
         finally:
             os.close(terminal)
+
+
+async def _hold(arguments: tuple[str, ...], terminal: int) -> asyncio.subprocess.Process:
+    try:
+        return await _start("hold", arguments, terminal)
+    except asyncio.CancelledError:
+        # That killed the guard, which may have stopped commands before.
+        await _release(arguments, terminal)
+        raise
+
+
+async def _release(arguments: tuple[str, ...], terminal: int) -> None:
+    await (await _start("release", arguments, terminal)).wait()
 
 
 async def _start(way: str, arguments: tuple[str, ...], terminal: int) -> asyncio.subprocess.Process:
