@@ -59,7 +59,7 @@ FAST_PATHS: Mapping[str, FastPath] = {
     "encoded-output": FastPath(
         about="output that a server encodes around its base64",
         benchmark="stream-pipe",
-        parts=("holdfast.server.delivery:encode_output",),
+        parts=("holdfast.wire.connection:encode_output",),
     ),
     "encoded-content": FastPath(
         about="content of files that a server sends without encoding its message",

@@ -74,7 +74,7 @@ GENERAL_PATHS: Mapping[str, Callable[[Any], object]] = {
     "holdfast.wire.connection:LARGEST_UNCOUNTED": _value(-1),
     "holdfast.wire.rpc.decode:_is_plainly_sound": _always(False),
     "holdfast.client.client_connection:Link._take_output": _always(False),
-    "holdfast.server.delivery:encode_output": _encode_output,
+    "holdfast.wire.connection:encode_output": _encode_output,
     "holdfast.server.handlers.file_handlers:_content": _content,
     f"{_LOCAL_FILES}:cached_content": _always(None),
     f"{_LOCAL_FILES}:cached_content_of_command": _always(None),

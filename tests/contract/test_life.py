@@ -108,7 +108,7 @@ class PipeRoute(Route):
             heard: set[float] = set()
             async with asyncio.timeout(LIMIT):
                 while len(heard) <= count:
-                    heard.add(life._last_received)
+                    heard.add(life.last_received)
                     await asyncio.sleep(INTERVAL / 10)
 
 

@@ -132,7 +132,7 @@ def distrust(entries: "Iterable[str]") -> None:
     found = frozenset(entries)
     # In the spelling of `sys.path`, which may have a slash at the end. Relative ones are not
     # trusted in any case.
-    spelled = frozenset(entry for entry in sys.path if entry.rstrip("/") in found)
+    spelled = {entry for entry in sys.path if entry.rstrip("/") in found}
     if not spelled <= _finder.distrusted:
         _finder.distrusted |= spelled
 

@@ -100,9 +100,13 @@ def make_runtime_directories(environ: Mapping[str, str]) -> None:
 
 def _folders(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return our directory first, then those that servers with other variables may use."""
-    names = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")
     # Cached for a second, since every sandbox asks.
-    return _folders_at(int(time.monotonic()), *(environ.get(name, "") for name in names))
+    return _folders_at(
+        int(time.monotonic()),
+        environ.get("XDG_RUNTIME_DIR", ""),
+        environ.get("XDG_STATE_HOME", ""),
+        environ.get("HOME", ""),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -458,7 +462,7 @@ def _has_only(folder: str, files: Set[str]) -> bool:
 
 
 def _holds(folder: str, files: Set[str]) -> bool:
-    return any(os.path.dirname(path) == folder for path in files)
+    return folder in map(os.path.dirname, files)
 
 
 def _look(folders: tuple[str, ...]) -> _Known:

@@ -102,7 +102,7 @@ _VARIABLES = (
 
 def own_files(environ: Mapping[str, str]) -> OwnFiles:
     """Return the files of Holdfast for processes with these variables, and for those without."""
-    folders = _folders(tuple(environ.get(name, "") for name in _VARIABLES))
+    folders = _folders(tuple([environ.get(name, "") for name in _VARIABLES]))
     return _named._replace(folders=folders)
 
 
@@ -134,8 +134,8 @@ def settings_folders(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the directories of settings that have nothing else in them; they may be missing."""
     # `$HOLDFAST_HOME` may be a project or an installation, which commands need.
     plain = {"HOME": environ.get("HOME", "")}
-    found = (_base(each, "XDG_CONFIG_HOME", ".config") for each in (environ, plain))
-    return tuple(dict.fromkeys(f"{base}/holdfast" for base in found))
+    found = [_base(each, "XDG_CONFIG_HOME", ".config") / "holdfast" for each in (environ, plain)]
+    return tuple(dict.fromkeys(map(str, found)))
 
 
 def token_files(environ: Mapping[str, str]) -> Iterator[str]:

@@ -18,7 +18,6 @@ from msgspec import UNSET
 
 from holdfast.base.errors import ConnectionLost, HoldfastError, InvalidRequest, Unsupported
 from holdfast.client.client_connection import Link
-from holdfast.client.encoding import decoded
 from holdfast.client.error_mapping import refusals
 from holdfast.engine.files.errno_mapping import too_large
 from holdfast.engine.files.transfer import BLOCK, read_blocks, write_blocks
@@ -65,7 +64,7 @@ from holdfast.wire.protocol.methods import (
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.sandbox import SandboxContext
 from holdfast.wire.protocol.wire_types import Base64, Method
-from holdfast.wire.rpc.base64 import content_bytes
+from holdfast.wire.rpc.base64 import content_bytes, decode_answer
 
 if TYPE_CHECKING:
     from holdfast.client.client_session import ClientSession
@@ -110,7 +109,7 @@ class RemoteFileHandle:
         params = ReadBlockParams(handle_id=self._handle_id, offset=offset, len=size)
         with refusals(path=self._params.path):
             answer = await self._link.call(FS_READ_BLOCK, params)
-        return decoded(answer.chunk), answer.eof
+        return decode_answer(answer.chunk), answer.eof
 
     async def write_block(self, offset: int, data: bytes) -> None:
         params = WriteBlockParams(handle_id=self._handle_id, offset=offset, chunk=Base64(data))
@@ -354,7 +353,7 @@ class RemoteFileSystem:
         return await self._read_whole(msgspec.structs.replace(params, max_bytes=UNSET))
 
     async def _read_whole(self, params: ReadFileParams) -> bytes:
-        return decoded((await self._look(FS_READ_FILE, params)).data_base64)
+        return decode_answer((await self._look(FS_READ_FILE, params)).data_base64)
 
     async def _read_in_blocks(self, params: ReadFileParams) -> bytes:
         chunks: list[bytes] = []

@@ -14,11 +14,11 @@ import msgspec
 
 from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import ConnectionLost, HoldfastError, OperationFailed, RemoteProtocolError
-from holdfast.client.encoding import decoded
 from holdfast.client.error_mapping import refusals
 from holdfast.wire.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
 from holdfast.wire.protocol.methods import HTTP_BODY_DELTA, HTTP_REQUEST
 from holdfast.wire.protocol.wire_types import Method, NotificationMethod, Wire
+from holdfast.wire.rpc.base64 import decode_answer
 
 if TYPE_CHECKING:
     from holdfast.client.client_session import ClientSession
@@ -118,7 +118,9 @@ class RemoteHttpClient:
             # The caller has closed the body.
             return
         try:
-            body.deliver(delta.seq, decoded(delta.delta_base64), done=delta.done, error=delta.error)
+            body.deliver(
+                delta.seq, decode_answer(delta.delta_base64), done=delta.done, error=delta.error
+            )
         except RemoteProtocolError as error:
             body.fail(error)
 
@@ -229,5 +231,5 @@ class RemoteHttpBody:
 
 def _response(answer: _ResponseText) -> HttpResponse:
     return HttpResponse(
-        status=answer.status, headers=answer.headers, body_base64=decoded(answer.body_base64)
+        status=answer.status, headers=answer.headers, body_base64=decode_answer(answer.body_base64)
     )

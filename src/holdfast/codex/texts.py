@@ -8,11 +8,7 @@ wording of JSON errors.
 __all__ = [
     "ABORTED",
     "ALREADY_INITIALIZED",
-    "ANSWER_CHUNK",
     "ANSWER_EXITED",
-    "ANSWER_OUTPUT",
-    "ANSWER_RUNNING",
-    "ANSWER_TOKENS",
     "ARGV_EMPTY",
     "ASK_NEVER",
     "ASK_NO_RULES",
@@ -82,7 +78,7 @@ __all__ = [
     "WRITE_REJECTED",
     "aborted_input",
     "aborted_start",
-    "answer_time",
+    "answer_header",
     "bad_arguments",
     "bad_params",
     "block_length",
@@ -497,11 +493,7 @@ def unknown_environment(environment_id: str) -> str:
 
 
 # The lines of an answer, before the output.
-ANSWER_CHUNK = "Chunk ID: "
 ANSWER_EXITED = "Process exited with code "
-ANSWER_RUNNING = "Process running with session ID "
-ANSWER_TOKENS = "Original token count: "
-ANSWER_OUTPUT = "Output:"
 
 ABORTED = "aborted by user"
 PATCH_REJECTED = "patch rejected: "
@@ -511,8 +503,34 @@ WRITE_REJECTED = "write_stdin rejected: "
 NO_IMAGE = "unable to process image: invalid or unsupported image data"
 
 
-def answer_time(seconds: float) -> str:
-    return f"Wall time: {seconds:.4f} seconds"
+def answer_header(
+    *,
+    chunk_id: str,
+    wall_time: float,
+    exit_code: int | None,
+    session_id: int | None,
+    original_tokens: int | None,
+) -> str:
+    """
+    Return the lines before the output, without the last newline.
+
+    Args:
+        chunk_id: Id of this piece of output; empty to leave out its line.
+        wall_time: Seconds that the call waited.
+        exit_code: Set if the command has ended.
+        session_id: Set while the command runs.
+        original_tokens: Tokens of the output before truncation; None to leave out its line.
+    """
+    lines = [f"Chunk ID: {chunk_id}"] if chunk_id else []
+    lines.append(f"Wall time: {wall_time:.4f} seconds")
+    if exit_code is not None:
+        lines.append(f"{ANSWER_EXITED}{exit_code}")
+    if session_id is not None:
+        lines.append(f"Process running with session ID {session_id}")
+    if original_tokens is not None:
+        lines.append(f"Original token count: {original_tokens}")
+    lines.append("Output:")
+    return "\n".join(lines)
 
 
 def aborted_start(seconds: float) -> str:

@@ -7,7 +7,6 @@ not acknowledge: their events are sent once, and kept within the log's limits.
 """
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import UNSET
@@ -23,7 +22,7 @@ from holdfast.wire.protocol.process import (
     OutputChunk,
     StreamEndedEvent,
 )
-from holdfast.wire.rpc.encode import encode_notification, encode_output, output_prefix
+from holdfast.wire.rpc.encode import encode_notification, output_prefix
 from holdfast.wire.transports.transport import Credential
 
 __all__ = ["DETACHED", "UNDER_WAY", "Delivery", "DeliveryLimit", "Owner", "exited_event"]
@@ -75,8 +74,8 @@ class Owner(Protocol):
     def send(self, message: bytes) -> None:
         """Send an encoded message."""
 
-    def send_parts(self, parts: Sequence[bytes]) -> None:
-        """Send an encoded message given in parts."""
+    def send_output(self, prefix: bytes, chunk: OutputChunk) -> None:
+        """Send a `process/output` that begins with the `output_prefix` of its process."""
 
     def abandon(self, reason: str) -> None:
         """End the connection at once."""
@@ -197,7 +196,7 @@ class Delivery(LogListener):
     def output(self, chunk: OutputChunk) -> None:
         owner = self._owner
         if owner is not None:
-            owner.send_parts(encode_output(self._prefix, chunk.seq, chunk.stream, chunk.chunk))
+            owner.send_output(self._prefix, chunk)
         if self._acknowledged:
             size = len(chunk.chunk)
             self._unacknowledged.append((chunk.seq, size))

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from functools import cached_property
 from time import monotonic
 
@@ -54,6 +53,7 @@ class ServerConnection:
         """Name of the client's token, or `local` or `anonymous`."""
         self.usage = state.principals[self.principal]
         self.connection = Connection(transport, self, prepare=router.prepare)
+        self.send_output = self.connection.send_output
         self.paused = False
         """True while the client reads too slowly."""
         self.acknowledges = False
@@ -101,9 +101,6 @@ class ServerConnection:
 
     def send(self, message: bytes) -> None:
         self.connection.send(message)
-
-    def send_parts(self, parts: Sequence[bytes]) -> None:
-        self.connection.send_parts(parts)
 
     def abandon(self, reason: str) -> None:
         logger.info("%s ends: %s", self.connection.transport.label, reason)

@@ -35,10 +35,12 @@ from holdfast.wire.protocol.envelope import (
     RequestId,
     Trace,
 )
+from holdfast.wire.protocol.process import OutputChunk
 from holdfast.wire.protocol.wire_types import Method, NotificationMethod
 from holdfast.wire.rpc.encode import (
     Encoded,
     encode_error,
+    encode_output,
     encode_result,
     encode_result_parts,
 )
@@ -187,6 +189,10 @@ class Connection:
     def notify(self, method: NotificationMethod[P], params: P) -> None:
         """Send a notification."""
         self.send(self._encode_notification(method.name, params))
+
+    def send_output(self, prefix: bytes, chunk: OutputChunk) -> None:
+        """Send a `process/output` that begins with the `output_prefix` of its process."""
+        self.send_parts(encode_output(prefix, chunk.seq, chunk.stream, chunk.chunk))
 
     async def call(self, method: Method[P, R], params: P, trace: Trace | None = None) -> R:
         """

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import json
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -17,6 +17,8 @@ from holdfast.server.delivery import DETACHED, UNDER_WAY
 from holdfast.server.operate.records import Records
 from holdfast.server.principals import Principals
 from holdfast.server.sessions import Session, Sessions
+from holdfast.wire.protocol.process import OutputChunk
+from holdfast.wire.rpc.encode import encode_output
 from holdfast.wire.transports.transport import Credential
 from tests.unit.engine.process.starting import (
     LIMIT,
@@ -45,8 +47,8 @@ class Owner:
     def send(self, message: bytes) -> None:
         self.messages.append(json.loads(message))
 
-    def send_parts(self, parts: Sequence[bytes]) -> None:
-        self.send(b"".join(parts))
+    def send_output(self, prefix: bytes, chunk: OutputChunk) -> None:
+        self.send(b"".join(encode_output(prefix, chunk.seq, chunk.stream, chunk.chunk)))
 
     def abandon(self, reason: str) -> None:
         assert self.abandoned is not None, reason

@@ -348,8 +348,9 @@ class ApprovalFlow:
 
     def granted(self, environment_id: str) -> AddedPermissions:
         """Return the permissions currently granted to commands of an environment."""
-        turn, session = (self._grants[scope].get(environment_id) for scope in ("turn", "session"))
-        return (turn or NO_PERMISSIONS).union(session or NO_PERMISSIONS)
+        turn = self._grants["turn"].get(environment_id, NO_PERMISSIONS)
+        session = self._grants["session"].get(environment_id, NO_PERMISSIONS)
+        return turn.union(session)
 
     def end_turn(self) -> None:
         """Revoke the permissions granted for one turn of the model."""

@@ -19,7 +19,7 @@ from holdfast.base.errors import ConnectionLost, HoldfastError, RemoteError, Ser
 from holdfast.base.late_import import late_module
 from holdfast.environments.environment import Environment
 from holdfast.environments.notes import Advice, Note, NoteKind, verdict_notes
-from holdfast.events import Denial, Verdict, WaitingFor
+from holdfast.events import Denial, WaitingFor
 from holdfast.wire.protocol.sandbox import ManagedProfile, SandboxContext
 
 if TYPE_CHECKING:
@@ -145,15 +145,13 @@ class NoteWriter:
         if session.killed:
             yield Note(NoteKind.KILLED, "The command was killed on request.")
         elif session.verdict is not None:
-            yield from self._of_end(session.verdict, request)
-
-    def _of_end(self, verdict: Verdict, request: StartRequest) -> tuple[Note, ...]:
-        writable = None
-        if verdict.denial is not None:
-            writable = _writable(verdict.denial, request)
-        return verdict_notes(
-            verdict, advice=self._advice, offline=_is_offline(request.sandbox), writable=writable
-        )
+            denial = session.verdict.denial
+            yield from verdict_notes(
+                session.verdict,
+                advice=self._advice,
+                offline=_is_offline(request.sandbox),
+                writable=None if denial is None else _writable(denial, request),
+            )
 
     def of_output(self, size: int, call_id: str, max_output_tokens: int | None) -> Iterator[Note]:
         """

@@ -331,9 +331,11 @@ class SessionManager:
             request = await self._planner.plan(
                 environment, arguments, call_id=call_id, session_id=session_id
             )
-            patched = await self._take_patch(environment, request)
-            if patched is not None:
-                return patched
+            # A cheap test that spares most commands the loading of the patch modules.
+            if self.options.patches and "patch" in request.script.lower():
+                patched = await self._apply(environment, request)
+                if patched is not None:
+                    return patched
             request = await self._starter.admit(environment, request)
             return await self._starter.start(environment, request)
 
@@ -370,9 +372,7 @@ class SessionManager:
         assert result is not None
         return result
 
-    async def _take_patch(
-        self, environment: Environment, request: StartRequest
-    ) -> ExecResult | None:
+    async def _apply(self, environment: Environment, request: StartRequest) -> ExecResult | None:
         """
         Apply the patch in a command; return None if the command is not a patch.
 
@@ -380,13 +380,6 @@ class SessionManager:
             CallRefused: The patch was not applied; the text is for the model.
             CallInterrupted: The approver cancelled the call.
         """
-        # A cheap test, so that most commands do not load the patch modules.
-        if not self.options.patches or "patch" not in request.script.lower():
-            return None
-        return await self._apply(environment, request)
-
-    async def _apply(self, environment: Environment, request: StartRequest) -> ExecResult | None:
-        """Apply the patch in a command; return None if the command is not a patch."""
         policy = self.options.model_policy
         return await takeover.take_patch(environment, request, self._hooks, policy)
 

@@ -284,11 +284,8 @@ async def _is_missing(
         return False
 
 
-def _impossible_start(environment: Environment, request: StartRequest) -> HoldfastError | None:
-    """Return the error of a command that cannot be started anywhere, without asking anyone."""
-    if "\0" not in request.script:
-        return None
-    # A NUL would end the argument early and turn the rest into another argument.
+def _nul_error(environment: Environment, request: StartRequest) -> HoldfastError:
+    """Return the error of the start of a command whose text has a NUL."""
     reason = "nul byte found in provided data"
     # A remote start fails with the server's error, a local one with the kernel's.
     if environment.is_remote:
@@ -377,9 +374,10 @@ class Starter:
         Raises:
             UnifiedExecError: The command is refused, or cannot be started.
         """
-        # Before the hooks, so that the user is not asked about a command that can never run.
-        impossible = _impossible_start(environment, request)
-        if impossible is not None:
+        # Before the hooks, so that the user is not asked about a command that can never run: a NUL
+        # would end the argument early and turn the rest into another argument.
+        if "\0" in request.script:
+            impossible = _nul_error(environment, request)
             failure = _spawn_failure(impossible)
             announce_failed_start(self._listeners, request, failure, 0.0)
             raise CreateProcess(rejected_text(failure)) from impossible

@@ -91,8 +91,11 @@ class OwnDevices:
 
 def hidden_by_own_devices(paths: Iterable[str]) -> bool:
     """Return True if one of the paths is missing where our directory replaces `/dev`."""
-    split = (path.split("/", 3) for path in paths)
-    return any(parts[1:2] == ["dev"] and parts[2:3] != ["shm"] for parts in split)
+    for path in paths:
+        parts = path.split("/", 3)
+        if parts[1:2] == ["dev"] and parts[2:3] != ["shm"]:
+            return True
+    return False
 
 
 def may_make_devices(dev: str = "/dev") -> bool:

@@ -192,6 +192,11 @@ class _ChangeCounter:
         self._count = 0
 
     def count(self) -> int | None:
+        """
+        Return a number that grows with each change of this process's mounts.
+
+        None if the kernel cannot be asked: no descriptor is left, or there is no `/proc`.
+        """
         with self._lock:
             if self._poll is None and not self._open():
                 return None
@@ -225,14 +230,7 @@ class _ChangeCounter:
 _changes: Final = _ChangeCounter()
 os.register_at_fork(after_in_child=_changes.forget)
 
-
-def mount_changes() -> int | None:
-    """
-    Return a number that grows with each change of this process's mounts.
-
-    None if the kernel cannot be asked: no descriptor is left, or there is no `/proc`.
-    """
-    return _changes.count()
+mount_changes: Final = _changes.count
 
 
 class _LocalMounts:

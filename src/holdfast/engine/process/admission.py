@@ -60,16 +60,6 @@ class CheckedStart(NamedTuple):
     """True if the start need not wait for a file."""
 
     @property
-    def has_to_wait(self) -> bool:
-        """True if the start has to wait for anything before the process is spawned."""
-        return not (
-            self.is_cached
-            and self.snapshot is None
-            and self.confinement is None
-            and self.params.limits is None
-        )
-
-    @property
     def executed(self) -> Sequence[str]:
         """The arguments with the file to execute first: on a terminal, `arg0` names it."""
         return _executed(self.params)
@@ -113,7 +103,12 @@ def admit(
         snapshot = None
     env = make_environment(params)
     is_cached = can_start_without_waiting(_executed(params), cwd, env, tty=params.tty)
-    confinement = _confinement(params, env)
+    confinement: SandboxContext | CannotConfine | None = None
+    if is_sandboxed(params):
+        confinement = params.sandbox
+    # Without a sandbox the flag has no effect.
+    if params.enforce_managed_network and params.sandbox is not None:
+        confinement = _refuse_managed_network(env)
     return CheckedStart(params, params.argv, cwd, env, snapshot, confinement, is_cached)
 
 
@@ -157,15 +152,6 @@ def _executed(params: StartParams) -> Sequence[str]:
     if not params.tty or params.arg0 is None:
         return params.argv
     return [params.arg0, *params.argv[1:]]
-
-
-def _confinement(
-    params: StartParams, env: Mapping[str, str]
-) -> SandboxContext | CannotConfine | None:
-    # Without a sandbox the flag has no effect.
-    if params.enforce_managed_network and params.sandbox is not None:
-        return _refuse_managed_network(env)
-    return params.sandbox if is_sandboxed(params) else None
 
 
 def _refuse_managed_network(env: Mapping[str, str]) -> CannotConfine:

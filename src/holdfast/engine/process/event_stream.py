@@ -126,7 +126,8 @@ class EventReaders:
             queue = self._open_queue(after_seq, gaps=gaps)
         else:
             queue.gaps = gaps
-            queue.skip_through(after_seq)
+            if after_seq:
+                queue.skip_through(after_seq)
             # It has been holding since before it had a reader. From now on it has to make progress.
             if gaps and queue.holding and not self._can_hold():
                 self._wait_for_reader(queue)
@@ -251,7 +252,7 @@ class _Queue(LogListener):
         self._behind = behind
         self._too_far_behind = too_far_behind
         self._caught_up = caught_up
-        self._size = sum(len(entry.chunk) for entry in entries if type(entry) is OutputChunk)
+        self._size = sum([len(entry.chunk) for entry in entries if type(entry) is OutputChunk])
         self.holding = False
         """True while the writer waits for this reader."""
         self.taken = 0

@@ -72,7 +72,7 @@ def can_start_without_waiting(
     if not _is_cached(argv[0], cwd, env, tty=tty):
         return False
     # A client may give a `PATH` of megabytes, which is not worth caching.
-    if sum(len(text) for text in start[:4] if text is not None) < _MAX_KEY:
+    if sum(map(len, filter(None, start[:4]))) < _MAX_KEY:
         if len(_ready) >= _MAX_READY:
             _ready.clear()
         _ready[start] = now

@@ -45,7 +45,12 @@ from holdfast.engine.process.spawn import needs_descriptor_limit
 from holdfast.engine.process.start_threads import StartThreads
 from holdfast.engine.process.variables import child_environment, login_shell, without_tokens
 from holdfast.events import Reason, Verdict
-from holdfast.wire.protocol.process import Enforcement, ProcessLimits, StartParams
+from holdfast.wire.protocol.process import (
+    Enforcement,
+    ProcessLimits,
+    ShellSnapshotParams,
+    StartParams,
+)
 
 if TYPE_CHECKING:
     from holdfast.engine.process.snapshots import script
@@ -124,7 +129,12 @@ class ProcessRegistry(ProcessTable):
         request = admit(start.params, self._check_free, self._environment)
         # Most programs and directories are cached. Such a start is made in the loop, without a
         # switch to a thread and back.
-        if not request.has_to_wait:
+        if (
+            request.is_cached
+            and request.snapshot is None
+            and request.confinement is None
+            and request.params.limits is None
+        ):
             return self._spawn_here(start, request)
         is_plain = request.snapshot is None and request.params.sandbox is None
         return self._start_later(start, partial(self._prepare, request), is_plain=is_plain)
@@ -182,7 +192,8 @@ class ProcessRegistry(ProcessTable):
                 pending.check()
                 return self._spawn_here(start, request.failing(sandbox))
             case None:
-                request = await self._with_snapshot(request)
+                if request.snapshot is not None:
+                    request = await self._with_snapshot(request, request.snapshot)
                 pending.check()
                 # Not in the loop with limits: the child sets them itself, and the caller waits for
                 # that.
@@ -193,7 +204,8 @@ class ProcessRegistry(ProcessTable):
                 # With a token, a command could use its server to escape any sandbox.
                 request = request._replace(env=without_tokens(request.env))
                 try:
-                    request = await self._with_snapshot(request, sandbox)
+                    if request.snapshot is not None:
+                        request = await self._with_snapshot(request, request.snapshot, sandbox)
                     pending.check()
                     return await self._start_inside(sandbox, start, request, pending)
                 finally:
@@ -248,15 +260,16 @@ class ProcessRegistry(ProcessTable):
             raise SpawnFailed(text, errno=error.errno or None, program=program) from error
 
     async def _with_snapshot(
-        self, request: CheckedStart, sandbox: CommandSandbox | None = None
+        self,
+        request: CheckedStart,
+        shell: ShellSnapshotParams,
+        sandbox: CommandSandbox | None = None,
     ) -> CheckedStart:
-        """Return a start with the captured profile of its shell, if it has one."""
-        if request.snapshot is None:
-            return request
+        """Return a start with the profile of its shell, if that can be captured."""
         if self._snapshots is None:
             self._snapshots = cache.Snapshots(self._loop)
         params, env = request.params, request.env
-        snapshot = await self._snapshots.get(params, request.snapshot, env, sandbox)
+        snapshot = await self._snapshots.get(params, shell, env, sandbox)
         if snapshot is None:
             return request
         given = {*params.env, *(params.env_policy.set if params.env_policy else ())}

@@ -113,7 +113,7 @@ def refuse_nul(program: str, argv: Sequence[str], cwd: str) -> None:
     Raises:
         SpawnFailed: A text has a NUL.
     """
-    if any("\0" in text for text in argv) or "\0" in program or "\0" in cwd:
+    if "\0" in "".join([program, cwd, *argv]):
         raise SpawnFailed("nul byte found in provided data", program=program)
 
 
@@ -151,7 +151,7 @@ def spawn(
     """
     refuse_nul(program, argv, cwd)
     variables = [f"{name}={value}" for name, value in env.items()]
-    if any("\0" in text for text in variables):
+    if "\0" in "".join(variables):
         raise SpawnFailed("data provided contains a nul byte", program=program)
 
     actions = ctypes.create_string_buffer(_ACTIONS_SIZE)

@@ -135,12 +135,12 @@ class Sandboxes:
             writable = [
                 (path, entry)
                 for path, entry in own.searched
-                if any(policy.access(name) == "write" for name in (path, *mounts.names(path)))
+                if "write" in map(policy.access, (path, *mounts.names(path)))
             ]
             if writable:
                 # This program must not import code that a command wrote there.
-                distrust(entry for _, entry in writable)
-                gaps += tuple(_import_gap(path) for path, _ in writable)
+                distrust([entry for _, entry in writable])
+                gaps = (*gaps, *[_import_gap(path) for path, _ in writable])
         return policy, gaps
 
 

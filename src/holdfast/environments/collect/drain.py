@@ -135,7 +135,9 @@ class Drain:
                 return event
         self._silent = False
         while not self._is_over():
-            end = self._end(limit)
+            # Set with the verdict.
+            assert self.exit_time is not None
+            end = None if limit is None else self.exit_time + limit
             if self.last_seq < self._promised:
                 event = await self._take()
             elif end is None or self._loop.time() < end:
@@ -153,12 +155,6 @@ class Drain:
     def _is_over(self) -> bool:
         """Return True after the exit, if no more events are awaited."""
         return self.closed or self._shut or self._silent
-
-    def _end(self, limit: float | None) -> float | None:
-        """Return the time at which the limit passes; only valid after the exit."""
-        # Set with the verdict.
-        assert self.exit_time is not None
-        return None if limit is None else self.exit_time + limit
 
     def note_exit(self) -> None:
         """
@@ -395,9 +391,10 @@ class StreamDrain(Drain):
         """Return the next chunk if it has arrived and has at most `most` bytes, or None."""
         while self._events is not None and not self._is_over():
             if self.verdict is not None and self.last_seq >= self._promised:
-                end = self._end(self.limit)
+                # Set with the verdict.
+                assert self.exit_time is not None
                 # At the limit, the server has to be asked first.
-                if end is not None and self._loop.time() >= end:
+                if self.limit is not None and self._loop.time() >= self.exit_time + self.limit:
                     return None
             chunk = self._events.take_output(most)
             if chunk is None:

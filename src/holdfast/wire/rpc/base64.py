@@ -6,10 +6,17 @@ from collections.abc import Iterable, Iterator
 import pybase64
 
 from holdfast.base.dialect import texts
-from holdfast.base.errors import InvalidParams, InvalidRequest
+from holdfast.base.errors import InvalidParams, InvalidRequest, RemoteProtocolError
 from holdfast.wire.protocol.fs import FileContent
 
-__all__ = ["InvalidBase64", "content_bytes", "content_pieces", "decode_base64", "encode_base64"]
+__all__ = [
+    "InvalidBase64",
+    "content_bytes",
+    "content_pieces",
+    "decode_answer",
+    "decode_base64",
+    "encode_base64",
+]
 
 
 class InvalidBase64(InvalidParams):
@@ -27,6 +34,24 @@ _PAD = b"="[0]
 def encode_base64(data: bytes) -> bytes:
     encoded: bytes = pybase64.b64encode(data)
     return encoded
+
+
+def decode_answer(text: str) -> bytes:
+    """
+    Return the bytes of a server's base64.
+
+    Raises:
+        RemoteProtocolError: It is not base64.
+    """
+    try:
+        # `validate`, because the lenient decoder skips foreign characters and returns other
+        # bytes.
+        data: bytes = pybase64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise RemoteProtocolError(
+            f"failed to serialize or deserialize exec-server JSON: {error}"
+        ) from error
+    return data
 
 
 def decode_base64(text: str) -> bytes:

@@ -178,7 +178,7 @@ class LineTransport(asyncio.Protocol):
         if self._lost:
             return
         if self._heartbeats is not None:
-            self._heartbeats.received()
+            self._heartbeats.last_received = asyncio.get_running_loop().time()
         too_long = False
         try:
             lines = self._lines.feed(data)

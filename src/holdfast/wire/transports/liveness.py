@@ -132,8 +132,12 @@ class HeartbeatMonitor:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._next_sign = 0.0
-        # Time of the last arrival; on TCP the kernel has a better one.
-        self._last_received = 0.0
+        self.last_received = 0.0
+        """
+        Time of the last arrival by the clock of the loop, set by the owner.
+
+        Not needed on TCP: there the kernel has a better one.
+        """
 
     def start(
         self,
@@ -162,17 +166,13 @@ class HeartbeatMonitor:
         if descriptor is not None:
             self._descriptor = descriptor
         now = self._loop.time()
-        self._last_received = now
+        self.last_received = now
         self._next_sign = now + interval
         self._schedule(now)
 
     def excuse(self, excused: Callable[[], bool]) -> None:
         """Set a callback that returns True while silence has to be ignored."""
         self._excused = excused
-
-    def received(self) -> None:
-        """Note that something arrived; not needed on TCP, where the kernel does that."""
-        self._last_received = self._loop.time()
 
     def pause(self) -> None:
         """Ignore silence from now on: this side does not read."""
@@ -183,7 +183,7 @@ class HeartbeatMonitor:
     def resume(self) -> None:
         """Count silence again from now on."""
         self._paused = False
-        self._last_received = self._loop.time()
+        self.last_received = self._loop.time()
 
     def stop_sending(self) -> None:
         """Stop heartbeats: the other side has ended its half, and its data is still unread."""
@@ -208,7 +208,7 @@ class HeartbeatMonitor:
         if now - self._due > self._interval / 2:
             # A debugger, a suspended machine, a long computation: data that arrived meanwhile may
             # still be unread, and the other side may have had nothing to answer.
-            self._last_received = max(self._last_received, now - self._interval)
+            self.last_received = max(self.last_received, now - self._interval)
         lost = self._find_loss(now)
         if lost is not None:
             self.stop()
@@ -247,16 +247,16 @@ class HeartbeatMonitor:
         if not self._judging or self._paused:
             return None
         if not self._mutual and self._excused():
-            self._last_received = now
+            self.last_received = now
             return None
-        silence = now - self._last_received
+        silence = now - self.last_received
         if state is not None:
             # Exact even for a frame that takes minutes to arrive: only its end is reported to us.
             silence = min(silence, state.last_data)
         if silence < limit:
             return None
         if self._descriptor is not None and _unread(self._descriptor):
-            self._last_received = now
+            self.last_received = now
             return None
         return f"no answer for {silence:.3g} s"
 

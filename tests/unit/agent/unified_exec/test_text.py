@@ -14,9 +14,9 @@ from holdfast.agent.unified_exec.text.answer import (
     answer_object,
     answer_text,
     denial_message,
-    header_text,
 )
 from holdfast.agent.unified_exec.text.truncate import TruncationPolicy
+from holdfast.codex import texts
 from holdfast.environments.collect.head_tail import Captured
 
 RECORDED: list[tuple[Literal["tokens", "bytes"], int, str, int | None, str]] = json.loads(
@@ -85,7 +85,9 @@ def test_the_lines_of_an_answer() -> None:
 
 def test_a_header_for_a_patch_has_two_lines() -> None:
     assert (
-        header_text(chunk_id="", wall_time=0, exit_code=None, session_id=None, original_tokens=None)
+        texts.answer_header(
+            chunk_id="", wall_time=0, exit_code=None, session_id=None, original_tokens=None
+        )
         == "Wall time: 0.0000 seconds\nOutput:"
     )
 

@@ -83,7 +83,7 @@ class _Owner:
     def send(self, message: bytes) -> None:
         """Nobody reads it."""
 
-    def send_parts(self, parts: object) -> None:
+    def send_output(self, prefix: bytes, chunk: object) -> None:
         """Nobody reads it."""
 
 

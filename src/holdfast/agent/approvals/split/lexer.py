@@ -25,6 +25,7 @@ from holdfast.agent.approvals.split.read_command import ReadCommand
 from holdfast.agent.approvals.split.subscripts import (
     CODE_IN_PATTERN,
     ZSH_TABLE,
+    is_prompt,
     prompt_command,
     texts_expanded_later,
 )
@@ -177,7 +178,9 @@ class Lexer(Cursor):
                     inner = self._nested(part).read_expanded(depth + 1)
                 except (TooCostlyError, AmbiguousError):
                     raise
-                except UnreadableError:
+                except UnreadableError as error:
+                    if is_prompt(text):
+                        raise AmbiguousError(f"a prompt cannot be read: {error}") from error
                     # It was a text for something else, such as a pattern.
                     continue
                 self._expand_value(inner, depth + 1)

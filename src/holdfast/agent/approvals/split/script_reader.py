@@ -203,7 +203,7 @@ class _CommandListReader:
         if words and words[-1].bare == "=" and lexer.text_since(lexer.position - 1) == "=":
             # A file with the output of commands for zsh; a mistake for others.
             raise AmbiguousError("shells disagree about a parenthesis after an equals sign")
-        before = lexer.text_since(lexer.position - 2)
+        before = lexer.text_since(max(0, lexer.position - 2))
         behind_word = before == "\\\n" or before[-1:] not in " \t\n;&|("
         if behind_word and lexer.matches(CODE_IN_PATTERN):
             lexer.note_for_zsh("a pattern of zsh may run code")

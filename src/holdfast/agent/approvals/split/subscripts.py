@@ -15,6 +15,7 @@ __all__ = [
     "MEMBER",
     "ZSH_TABLE",
     "ZSH_TABLES",
+    "is_prompt",
     "prompt_command",
     "texts_expanded_later",
 ]
@@ -54,6 +55,11 @@ def texts_expanded_later(text: str) -> Iterator[str]:
             yield _OCTAL.sub(lambda match: chr(int(match[1], 8)), text[variable.end() :])
     elif (index := _INDEX.search(text)) is not None:
         yield text[index.end() :]
+
+
+def is_prompt(text: str) -> bool:
+    """Return True if a word sets a variable whose value a shell expands as a whole."""
+    return _EXPANDED_VARIABLE.match(text) is not None
 
 
 def prompt_command(text: str) -> str | None:

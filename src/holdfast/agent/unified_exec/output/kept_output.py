@@ -229,6 +229,8 @@ class KeptOutput:
         # head of the unreported output as far as it comes after the first.
         self._head = bytearray()
         self._unreported_head = bytearray()
+        # The offset of the first byte that `_unreported_head` may have.
+        self._unreported_head_start = self._half
         self._reported = 0
         # In the dropped bytes: the number of newlines, and the offset of the last line.
         self._dropped_newlines = 0
@@ -297,11 +299,6 @@ class KeptOutput:
         if end > 0:
             self._unreported_head += data[max(0, self._unreported_head_start - start) : end]
 
-    @property
-    def _unreported_head_start(self) -> int:
-        """The offset of the first byte that `_unreported_head` may contain."""
-        return max(self._half, self._reported)
-
     def _trim(self) -> None:
         """Trim surplus bytes from the first block."""
         surplus = self._held - self._max_bytes
@@ -352,8 +349,9 @@ class KeptOutput:
 
     def report(self) -> Captured:
         """Return the unreported output and mark it as reported."""
-        captured = self.unreported
+        captured = self._captured(self._reported)
         self._reported = self.total_bytes
+        self._unreported_head_start = max(self._half, self._reported)
         self._unreported_head.clear()
         return captured
 
@@ -397,16 +395,12 @@ class KeptOutput:
     def _bytes(self, start: int, end: int) -> bytes:
         """Return the retained bytes between two offsets."""
         since = self._unreported_head_start
-        return b"".join(
-            [
-                self._head[start:end],
-                self._unreported_head[max(0, start - since) : max(0, end - since)],
-                *(
-                    block.data[max(0, start - block.start) : max(0, end - block.start)]
-                    for block in self._blocks
-                ),
-            ]
-        )
+        tail = [
+            block.data[max(0, start - block.start) : max(0, end - block.start)]
+            for block in self._blocks
+        ]
+        unreported = self._unreported_head[max(0, start - since) : max(0, end - since)]
+        return b"".join([self._head[start:end], unreported, *tail])
 
 
 def _chunks_within(lengths: "array[int]", size: int) -> tuple[int, int]:

@@ -226,9 +226,9 @@ class CommandSession:
                     self.output.gap(event.first_seq, event.last_seq)
                     for consumer in self.consumers:
                         consumer.gap(event)
-                elif event is None:
+                elif event is None or drain.closed:
                     if drain.closed or self._wait_for_output is None:
-                        self._finish()
+                        self.stop_reading()
                     else:
                         # It has exited, but another process holds its output open.
                         self._wait_for_output = None
@@ -240,16 +240,11 @@ class CommandSession:
             if self.running:
                 self.failure = str(error)
                 self.failure_cause = error
-            self._finish()
+            self.stop_reading()
         # A bug here must not make callers wait forever.
         except BaseException:
-            self._finish()
+            self.stop_reading()
             raise
-
-    def _finish(self) -> None:
-        self.read_up = True
-        self._drain.close()
-        self._end()
 
     def _take(self, event: OutputChunk) -> None:
         self.output.append(event.seq, event.chunk)
@@ -282,8 +277,10 @@ class CommandSession:
 
     def stop_reading(self) -> None:
         """Stop reading and wake all waiters; later output is ignored."""
-        self._drain.close()
-        self._end()
+        if not self.read_up:
+            self.read_up = True
+            self._drain.close()
+            self._end()
 
     def mark_killed(self) -> None:
         """Mark it as killed by the tools, which ends waiting calls."""

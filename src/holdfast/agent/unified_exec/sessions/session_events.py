@@ -435,12 +435,12 @@ class Announcer(Consumer):
         if self._ended or not self._began or not session.settled.is_set():
             return
         self._ended = True
-        if self._deltas is not None and self._listeners.want_deltas:
-            self._send_deltas(self._deltas.finish())
-        self._deltas = None
+        deltas, self._deltas = self._deltas, None
         if not self._listeners.any:
             # Without a listener the transcript need not be assembled.
             return
+        if deltas is not None and self._listeners.want_deltas:
+            self._send_deltas(deltas.finish())
         # The session is settled.
         assert session.ended_at is not None
         exit_code = session.exit_code

@@ -25,7 +25,6 @@ __all__ = [
     "answer_object",
     "answer_text",
     "denial_message",
-    "header_text",
     "original_token_count",
 ]
 
@@ -33,37 +32,6 @@ __all__ = [
 def original_token_count(output: Captured) -> int:
     """Return the approximate number of tokens in a call's output, including bytes not kept."""
     return token_count(output.size)
-
-
-def header_text(
-    *,
-    chunk_id: str,
-    wall_time: float,
-    exit_code: int | None,
-    session_id: int | None,
-    original_tokens: int | None,
-) -> str:
-    """
-    Return the lines before the output, without the last newline.
-
-    Args:
-        chunk_id: Id of this piece of output; empty to leave out its line.
-        wall_time: Seconds that the call waited.
-        exit_code: Set if the command has ended.
-        session_id: Set while the command runs.
-        original_tokens: Tokens of the output before truncation; None to leave out its line.
-    """
-    lines = [texts.answer_time(wall_time)]
-    if chunk_id:
-        lines.insert(0, f"{texts.ANSWER_CHUNK}{chunk_id}")
-    if exit_code is not None:
-        lines.append(f"{texts.ANSWER_EXITED}{exit_code}")
-    if session_id is not None:
-        lines.append(f"{texts.ANSWER_RUNNING}{session_id}")
-    if original_tokens is not None:
-        lines.append(f"{texts.ANSWER_TOKENS}{original_tokens}")
-    lines.append(texts.ANSWER_OUTPUT)
-    return "\n".join(lines)
 
 
 def answer_text(
@@ -84,7 +52,7 @@ def answer_text(
 
     Args:
         output: The bytes of this call.
-        chunk_id: See `header_text`.
+        chunk_id: See `texts.answer_header`.
         wall_time: Seconds that the call waited.
         exit_code: Set if the command has ended.
         session_id: Set while the command runs.
@@ -96,7 +64,7 @@ def answer_text(
     """
     if original_tokens is None:
         original_tokens = original_token_count(output)
-    header = header_text(
+    header = texts.answer_header(
         chunk_id=chunk_id,
         wall_time=wall_time,
         exit_code=exit_code,

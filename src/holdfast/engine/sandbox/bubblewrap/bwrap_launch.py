@@ -416,9 +416,9 @@ def _encode_options(options: Sequence[str], launch: Launch) -> bytes:
     Raises:
         SpawnFailed: The command or an option has a NUL.
     """
-    if any("\0" in word for word in (launch.program, *launch.argv)):
+    if "\0" in "".join([launch.program, *launch.argv]):
         raise SpawnFailed("nul byte found in provided data", program=launch.program)
-    if any("\0" in option for option in options):
+    if "\0" in "".join(options):
         raise SpawnFailed("data provided contains a nul byte", program=launch.program)
     return b"".join([os.fsencode(option) + b"\0" for option in options])
 

@@ -33,11 +33,8 @@ def policy_gaps(policy: Policy, landlock_abi: int) -> tuple[str, ...]:
     if not policy.isolates:
         return ()
     gaps: list[str] = []
-    kept_inside = [
-        path
-        for path in (*policy.protected, *policy.readable)
-        if any(path.startswith(f"{folder.rstrip('/')}/") for folder in policy.writable)
-    ]
+    below = tuple([f"{folder.rstrip('/')}/" for folder in policy.writable])
+    kept_inside = [path for path in (*policy.protected, *policy.readable) if path.startswith(below)]
     # Landlock cannot take back what it allows for a directory above. Without Landlock this
     # holds for every FIFO, which is a gap of the machine.
     if kept_inside and landlock_abi >= OLDEST_ABI:

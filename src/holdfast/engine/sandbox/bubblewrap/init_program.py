@@ -430,10 +430,10 @@ def _execute(made: CallProgram, limits: Sequence[tuple[int, int, int]], failed: 
 def _fill_in(template: Template, program: str, argv: Sequence[str]) -> bytes:
     """Return the program of a template that executes a command."""
     name = os.fsencode(f"holdfast: {program or argv[0]}")
-    texts = [name, *(text.encode("utf-8", "surrogateescape") for text in (program, *argv))]
+    texts = [name, *[text.encode("utf-8", "surrogateescape") for text in (program, *argv)]]
     # Each ends with a NUL. The list of pointers comes first, where it is aligned.
     begin = template.end
-    sizes = (len(text) + 1 for text in texts)
+    sizes = [len(text) + 1 for text in texts]
     at = [*accumulate(sizes, initial=begin + 8 * (len(argv) + 1))]
     pointers = struct.pack(f"<{len(argv) + 1}Q", *at[2:-1], 0)
     words = {"program": at[1], "argv": begin, "name": at[0], "name_size": len(name)}

@@ -26,7 +26,7 @@ from holdfast.engine.sandbox.policy.denial import find_denial
 from holdfast.events import Reason, Verdict
 from holdfast.wire.protocol.process import NetworkAttempt, OutputStream
 
-__all__ = ["SandboxedChild", "SandboxedOutcome", "first_child"]
+__all__ = ["SandboxedChild", "first_child", "sandboxed_verdict"]
 
 
 class SandboxedChild(Child):
@@ -64,8 +64,7 @@ class SandboxedChild(Child):
         """Return the verdict of the command, with what the sandbox denied."""
         # Set when the sandbox was built; only then there is a process with a verdict.
         assert self.report is not None
-        outcome = SandboxedOutcome(self.report, self.attempts, self.reasons, self.cwd)
-        return outcome(verdict, log)
+        return sandboxed_verdict(verdict, log, self.report, self.attempts, self.reasons, self.cwd)
 
     def signal_code(self, number: int) -> int:
         """Return 128 + the signal, on a terminal too: bwrap exits like that [sandbox.exit-code]."""
@@ -197,44 +196,37 @@ class _Attempts(Protocol):
     def made(self) -> tuple[NetworkAttempt, ...]: ...
 
 
-class SandboxedOutcome:
-    """Function that completes the verdict of a sandboxed process."""
+def sandboxed_verdict(
+    verdict: Verdict,
+    log: OutputLog,
+    report: InitChannel,
+    attempts: _Attempts | None,
+    reasons: Mapping[str, str],
+    cwd: str,
+) -> Verdict:
+    """
+    Return the verdict of a command, from the verdict of its bwrap process.
 
-    def __init__(
-        self,
-        report: InitChannel,
-        attempts: _Attempts | None,
-        reasons: Mapping[str, str] | None = None,
-        cwd: str = "/",
-    ) -> None:
-        """
-        Args:
-            report: Channel to PID 1, which reports a failed exec.
-            attempts: Refused attempts to reach the network, if the filter reports them.
-            reasons: Reasons why some paths are read-only.
-            cwd: Working directory of the command.
-        """
-        self._report = report
-        self._attempts = attempts
-        self._reasons = reasons or {}
-        self._cwd = cwd
-
-    def __call__(self, verdict: Verdict, log: OutputLog) -> Verdict:
-        """Return the verdict of the command, from the verdict of its bwrap process."""
-        code = verdict.exit_code
-        # Without an exit status there is nothing to explain.
-        if code is None or verdict.reason is Reason.LOST:
-            return verdict
-        if verdict.reason in _BY_US and code == 128 + signal.SIGKILL:
-            # bwrap outlives the command and exits with 128 + the signal, as a shell does.
-            verdict = msgspec.structs.replace(verdict, signal=signal.SIGKILL)
-        # A missing program was not denied, even if its name makes the error look like that.
-        missing = self._report.exec_error() == errno.ENOENT
-        denial = None
-        if not missing:
-            denial = find_denial(code, log.retained(), self._reasons, self._cwd)
-        tried = () if self._attempts is None else self._attempts.made
-        if denial is not None and denial.path is None and tried:
-            # A denial that names no path is about the network, if that was tried.
-            denial = msgspec.structs.replace(denial, network=True)
-        return msgspec.structs.replace(verdict, denial=denial, network_attempts=tried)
+    Args:
+        verdict: The verdict of bwrap.
+        log: The output, in which denials are found.
+        report: Channel to PID 1, which reports a failed exec.
+        attempts: Refused attempts to reach the network, if the filter reports them.
+        reasons: Reasons why some paths are read-only.
+        cwd: Working directory of the command.
+    """
+    code = verdict.exit_code
+    # Without an exit status there is nothing to explain.
+    if code is None or verdict.reason is Reason.LOST:
+        return verdict
+    if verdict.reason in _BY_US and code == 128 + signal.SIGKILL:
+        # bwrap outlives the command and exits with 128 + the signal, as a shell does.
+        verdict = msgspec.structs.replace(verdict, signal=signal.SIGKILL)
+    # A missing program was not denied, even if its name makes the error look like that.
+    missing = report.exec_error() == errno.ENOENT
+    denial = None if missing else find_denial(code, log.retained(), reasons, cwd)
+    tried = () if attempts is None else attempts.made
+    if denial is not None and denial.path is None and tried:
+        # A denial that names no path is about the network, if that was tried.
+        denial = msgspec.structs.replace(denial, network=True)
+    return msgspec.structs.replace(verdict, denial=denial, network_attempts=tried)

@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import product
 
 from holdfast.engine.sandbox.bubblewrap.mount_check import Planned
 
@@ -83,7 +84,7 @@ def _links(paths: Sequence[str], since: float) -> Iterator[tuple[str, str]]:
         if _changed(parent, since):
             # If two names are exchanged during one listing, it may show the link at neither.
             targets.update(target for _ in range(_LISTS) for target in _where_links_lead(parent))
-        yield from ((path, target) for path in exchangeable for target in targets)
+        yield from product(exchangeable, targets)
 
 
 def _changed(directory: str, since: float) -> bool:

@@ -161,7 +161,9 @@ class RememberedDisk:
         # The fingerprint makes system calls, so it works for the host's disk only.
         if isinstance(self._disk, HostDisk):
             if self._again is None:
-                self._again = PathFingerprint(kinds, self._links())
+                target = self._disk.target
+                links = {path: said for (ask, path), said in self._others.items() if ask == target}
+                self._again = PathFingerprint(kinds, links)
             # False may only mean that the kernel lacks `openat2`, so the paths are then
             # compared one by one.
             if self._again.still_true():
@@ -170,10 +172,6 @@ class RememberedDisk:
             if kind(path) != seen:
                 return False
         return all(ask(path) == answer for (ask, path), answer in self._others.items())
-
-    def _links(self) -> dict[str, str]:
-        target = self._disk.target
-        return {path: str(said) for (ask, path), said in self._others.items() if ask == target}
 
     def kind(self, path: str) -> Seen | None:
         # None is an answer, too, so `get` would not work.
@@ -317,9 +315,9 @@ class PathFingerprint:
     without the cost of an exception.
     """
 
-    __slots__ = ("_directories", "_missing", "_rest")
+    __slots__ = ("_directories", "_missing", "rest")
 
-    def __init__(self, kinds: Mapping[str, str | None], links: Mapping[str, str]) -> None:
+    def __init__(self, kinds: Mapping[str, str | None], links: Mapping[str, object]) -> None:
         """
         Args:
             kinds: Answers of `Disk.kind` by path.
@@ -330,19 +328,15 @@ class PathFingerprint:
         inner = {path[: path.rindex("/")] or "/" for path in directories}
         self._directories = [os.fsencode(path) for path in directories - inner]
         # A path that no file can have stays missing, and needs no check.
-        missing = (_encoded(path) for path, kind in kinds.items() if kind is None)
+        missing = [_encoded(path) for path, kind in kinds.items() if kind is None]
         self._missing = [path for path in missing if path is not None]
         # The target of a link is compared elsewhere, which also proves that it is a link.
-        self._rest = {
+        self.rest: Mapping[str, str] = {
             path: kind
             for path, kind in kinds.items()
             if kind is not None and kind != "directory" and not links.get(path)
         }
-
-    @property
-    def rest(self) -> Mapping[str, str]:
         """Answers that `still_true` does not check: files that are not directories."""
-        return self._rest
 
     def still_true(self) -> bool:
         """

@@ -247,8 +247,9 @@ class Policy:
         return path in self.rules
 
     def _paths(self, access: str, reasons: set[str]) -> tuple[str, ...]:
-        found = (rule for rule in self.rules.values() if rule.access == access)
-        return tuple(sorted(rule.path for rule in found if rule.why in reasons))
+        rules = self.rules.values()
+        found = [rule.path for rule in rules if rule.access == access and rule.why in reasons]
+        return tuple(sorted(found))
 
 
 # Cached outside the class, whose slots have no room for a computed attribute.
