@@ -710,13 +710,15 @@ def guard_of(shell: Shell) -> int:
 
 
 @contextmanager
-def painted(shell: Shell, rules: str, tmp_path: Path) -> Iterator[tuple[Terminal, list[int]]]:
+def painted(
+    shell: Shell, rules: str, tmp_path: Path, *, modes: str = "-tostop"
+) -> Iterator[tuple[Terminal, list[int]]]:
     """Yield a terminal with a question on it, and the sandboxed processes that write to it."""
     env = shell.env | {"HOLDFAST_SH_RULES": rules, "HOLDFAST_SH_POLICY": "on-request"}
     env |= {"PAINTER": str(tmp_path), "HOLDFAST_SH_SANDBOX": "workspace-write"}
     (tmp_path / "painter").write_text(PAINTER)
     paint = f"HOLDFAST_SH_POLICY=off {shell.path} painter"
-    line = f"cd {tmp_path}; {paint} & read go; {shell.path} -c 'touch made'; read end"
+    line = f"stty {modes}; cd {tmp_path}; {paint} & read go; {shell.path} -c 'touch made'; read end"
     with terminal("/bin/sh", "-c", line, env=env) as screen:
         for sign in "PQR":
             screen.expect(sign, limit=LIMIT * 4)
@@ -769,6 +771,17 @@ def test_commands_go_on_if_the_guard_of_a_question_is_killed(
         screen.type("n\n")
         until(lambda: not any(map(is_stopped, pids)))
         until(lambda: not screen.stops_writers())
+
+
+@pytest.mark.requirement("shell.quiet-terminal")
+def test_the_modes_of_a_person_outlast_the_guard_of_a_question(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    with painted(shell, rules, tmp_path, modes="tostop") as (screen, _):
+        os.kill(guard_of(shell), signal.SIGKILL)
+        screen.type("n\n")
+        screen.expect("rejected by user")
+        assert screen.stops_writers()
 
 
 @pytest.mark.requirement("shell.quiet-terminal")

@@ -11,6 +11,7 @@ import logging
 import os
 import subprocess
 import sys
+import termios
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from weakref import WeakValueDictionary
@@ -115,8 +116,8 @@ class Terminals:
         first = [str(pid) for pid, devices in self._commands.items() if device in devices]
         terminal = os.open(path, _FLAGS)
         try:
-            arguments = (str(terminal), str(_kernel_number(device)), *first)
-            guard = await _start("hold", arguments, terminal)
+            arguments = (str(terminal), str(_kernel_number(device)), _mode(terminal), *first)
+            guard = await _hold(arguments, terminal)
             # Both are pipes.
             assert guard.stdin is not None
             assert guard.stdout is not None
@@ -134,9 +135,22 @@ class Terminals:
                 guard.stdin.close()
                 if await asyncio.shield(guard.wait()):
                     logger.warning("the guard of a terminal was killed")
-                    await (await _start("release", arguments, terminal)).wait()
+                    await _release(arguments, terminal)
         finally:
             os.close(terminal)
+
+
+async def _hold(arguments: tuple[str, ...], terminal: int) -> asyncio.subprocess.Process:
+    try:
+        return await _start("hold", arguments, terminal)
+    except asyncio.CancelledError:
+        # That killed the guard, which may have stopped commands before.
+        await _release(arguments, terminal)
+        raise
+
+
+async def _release(arguments: tuple[str, ...], terminal: int) -> None:
+    await (await _start("release", arguments, terminal)).wait()
 
 
 async def _start(way: str, arguments: tuple[str, ...], terminal: int) -> asyncio.subprocess.Process:
@@ -148,6 +162,14 @@ async def _start(way: str, arguments: tuple[str, ...], terminal: int) -> asyncio
         # Ctrl-C at the terminal of the server is not for the guard.
         start_new_session=True,
     )
+
+
+def _mode(terminal: int) -> str:
+    """Return whether a terminal stops background processes that write, as `stty` says it."""
+    with suppress(termios.error):
+        if termios.tcgetattr(terminal)[3] & termios.TOSTOP:
+            return "tostop"
+    return "-tostop"
 
 
 def _kernel_number(device: int) -> int:

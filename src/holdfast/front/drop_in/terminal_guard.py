@@ -5,10 +5,11 @@ It stops the commands in sandboxes that share the terminal, and sets `tostop`, s
 stops background processes that write. When its standard input ends, it continues everything and
 restores the terminal, even if the server that asks was killed.
 
-    python -I -S terminal_guard.py hold|release TERMINAL DEVICE PID…
+    python -I -S terminal_guard.py hold|release TERMINAL DEVICE tostop|-tostop PID…
 
-TERMINAL is a descriptor, DEVICE the number of the terminal in `/proc`, and each PID the first
-process of a sandbox. It imports only what starts fast, and nothing of Holdfast.
+TERMINAL is a descriptor, DEVICE the number of the terminal in `/proc`, the next argument the mode
+to be restored, and each PID the first process of a sandbox. It imports only what starts fast, and
+nothing of Holdfast.
 """
 
 import os
@@ -20,7 +21,7 @@ import time
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-__all__ = ["QUIET", "main"]
+__all__ = ["QUIET", "Guard", "main"]
 
 QUIET: Final = b"q"
 """Written to standard output when all commands have stopped."""
@@ -47,19 +48,21 @@ class _Stat(NamedTuple):
     in_front: int
 
 
-def _read(pid: int, thread: int | str = "") -> _Stat | None:
-    path = f"/proc/{pid}/task/{thread}/stat" if thread else f"/proc/{pid}/stat"
+def _read(pid: int) -> _Stat | None:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read(4096).rpartition(b")")[2].split()
     except OSError:
         return None
     return _Stat(fields[0].decode(), *(int(fields[index]) for index in (1, 2, 4, 5)))
 
 
-def _processes() -> dict[int, _Stat]:
-    found = ((int(name), _read(int(name))) for name in os.listdir("/proc") if name.isdecimal())
-    return {pid: process for pid, process in found if process is not None}
+def _processes() -> tuple[dict[int, _Stat], bool]:
+    """Return all processes, and False if one ended before it was read."""
+    # The newest first, as most of those that end soon are among them.
+    pids = sorted((int(name) for name in os.listdir("/proc") if name.isdecimal()), reverse=True)
+    found = {pid: process for pid in pids if (process := _read(pid)) is not None}
+    return found, len(found) == len(pids)
 
 
 def _descendants(first: frozenset[int], processes: dict[int, _Stat]) -> list[int]:
@@ -76,29 +79,44 @@ def _descendants(first: frozenset[int], processes: dict[int, _Stat]) -> list[int
     return found
 
 
-def _is_still(pid: int, *, told: bool) -> bool:
-    """Return True if no thread of a process can do anything."""
+def _threads(pid: int) -> dict[str, tuple[str, bytes]] | None:
+    """Return the state of each thread and how often it ran; None if one ended meanwhile."""
+    found: dict[str, tuple[str, bytes]] = {}
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/status", "rb", buffering=0) as file:
+                status = file.read(16384)
+            state = status.partition(b"\nState:\t")[2][:1].decode()
+            found[thread] = state, status.partition(b"\nvoluntary_ctxt_switches:")[2]
     except OSError:
-        return True
-    # A thread that waits for a device, or for the child of a `vfork`, stops when it returns.
-    still = _STILL | {"D"} if told else _STILL
-    return all(one is None or one.state in still for one in (_read(pid, t) for t in threads))
+        return None
+    return found
 
 
-class _Guard:
+class Guard:
     """The processes that were stopped, and what was changed of the terminal."""
 
     def __init__(self, terminal: int, device: int, first: frozenset[int]) -> None:
+        """
+        Args:
+            terminal: A descriptor of the terminal.
+            device: Its number in `/proc`.
+            first: The first processes of sandboxes.
+        """
         self._terminal = terminal
         self._device = device
-        self._first = first
+        self._first: dict[int, int] = {}
+        self._running = select.poll()
+        for pid in first:
+            with suppress(OSError):
+                self._first[pid] = os.pidfd_open(pid)
+                self._running.register(self._first[pid])
         self._stopped: dict[int, int] = {}
+        # All threads that were found at the last look, if none of them could do anything.
+        self._still: dict[int, dict[str, tuple[str, bytes]]] | None = None
         self._changed = False
-        on_terminal = {
-            pid: process for pid, process in _processes().items() if process.terminal == device
-        }
+        processes, _ = _processes()
+        on_terminal = {pid: one for pid, one in processes.items() if one.terminal == device}
         # Jobs that a person stops by Ctrl-Z meanwhile are in the foreground, and stay stopped.
         self._in_front = {process.in_front for process in on_terminal.values()}
         self._stopped_before = {pid for pid, one in on_terminal.items() if one.state == "T"}
@@ -113,11 +131,22 @@ class _Guard:
                 self._changed = True
 
     def stop_commands(self) -> bool:
-        """Stop the processes of the sandboxes; return True if none of them can do anything."""
-        processes = _processes()
-        quiet = True
-        for pid in _descendants(self._first, processes):
-            if _is_still(pid, told=pid in self._stopped):
+        """
+        Stop the processes of the sandboxes; return True if none of them can do anything.
+
+        Processes can start others and end, or continue each other, while they are looked at one
+        by one. So they count as stopped if nothing ended during a look, and none of them ran
+        since the one before: then none can have started another.
+        """
+        processes, complete = _processes()
+        still: dict[int, dict[str, tuple[str, bytes]]] = {}
+        quiet = complete
+        for pid in _descendants(self._sandboxes(), processes):
+            threads = _threads(pid)
+            # A thread that waits for a device, or the child of a `vfork`, stops when it returns.
+            states = _STILL | {"D"} if pid in self._stopped else _STILL
+            if threads is not None and all(state in states for state, _ in threads.values()):
+                still[pid] = threads
                 continue
             quiet = False
             with suppress(OSError):
@@ -130,7 +159,14 @@ class _Guard:
                         continue
                     self._stopped[pid] = handle
                 signal.pidfd_send_signal(self._stopped[pid], signal.SIGSTOP)
-        return quiet
+        before, self._still = self._still, still if quiet else None
+        return quiet and before == still
+
+    def _sandboxes(self) -> frozenset[int]:
+        """Return the first processes of sandboxes that have not ended."""
+        # The pids of the others may have been reused.
+        ended = {handle for handle, _ in self._running.poll(0)}
+        return frozenset(pid for pid, handle in self._first.items() if handle not in ended)
 
     def release(self) -> None:
         """Continue everything that was stopped, and restore the terminal."""
@@ -142,17 +178,18 @@ class _Guard:
         for handle in self._stopped.values():
             with suppress(OSError):
                 signal.pidfd_send_signal(handle, signal.SIGCONT)
-        for pid, process in _processes().items():
+        for handle in (*self._stopped.values(), *self._first.values()):
+            os.close(handle)
+        for pid, process in _processes()[0].items():
             wrote = process.state == "T" and process.group not in self._in_front
             if wrote and process.terminal == self._device and pid not in self._stopped_before:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGCONT)
 
-    def release_after_another(self) -> None:
-        """Do the same on behalf of a guard that was killed."""
-        self._changed = True
-        self._stopped = {}
-        for pid in _descendants(self._first, _processes()):
+    def release_after_another(self, *, changed: bool) -> None:
+        """Do the same on behalf of a guard that was killed; it may have changed the terminal."""
+        self._changed = changed
+        for pid in _descendants(self._sandboxes(), _processes()[0]):
             with suppress(OSError):
                 self._stopped[pid] = os.pidfd_open(pid)
         self.release()
@@ -160,10 +197,10 @@ class _Guard:
 
 def main(arguments: list[str]) -> None:
     """Hold the terminal until the end of standard input."""
-    way, terminal, device, *first = arguments
-    guard = _Guard(int(terminal), int(device), frozenset(map(int, first)))
+    way, terminal, device, mode, *first = arguments
+    guard = Guard(int(terminal), int(device), frozenset(map(int, first)))
     if way == "release":
-        guard.release_after_another()
+        guard.release_after_another(changed=mode == "-tostop")
         return
     # The end of a session, or of a service, must not leave stopped processes behind.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
