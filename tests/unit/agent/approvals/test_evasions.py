@@ -175,6 +175,7 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("bash", "PROMPT_COMMAND=('rm -f x') bash --norc -i <<< ''"),
         ("zsh", "coproc rm if -f"),
         ("zsh", "$é''rm -f x"),
+        ("zsh", r"setopt promptsubst; print -P '$\(hostname)'"),
         ("zsh", "f(+hostname)"),
         ("bash", "PS4='`cat <<< hostname | bash -'; set -x; :"),
         ("zsh", "${=x-bash -c 'rm -f x'}"),

@@ -42,19 +42,26 @@ _EXPANDED_VARIABLE = re.compile(
     r"(?:PS[0-4]|R?PROMPT[2-4]?|RPS[12]|SPROMPT|POSTEDIT|BASH_ENV|ENV|MAILPATH)\+?=(?=.*(?:[$`]|\\[0-7]{3}))",
     re.DOTALL,
 )
-_OCTAL = re.compile(r"\\([0-7]{3})")
+_PROMPT_ESCAPE = re.compile(r"\\([0-7]{3}|[nr\\\[\]])")
+_PROMPT_ESCAPES = {"n": "\n", "r": "\r", "\\": "\\", "[": "", "]": ""}
 _SCRIPT_VARIABLE = re.compile(r"PROMPT_COMMAND(?:\[[^]]*\])?\+?=")
 
 
 def texts_expanded_later(text: str) -> Iterator[str]:
     """Yield the part of an unquoted word that a shell may expand later."""
     if (variable := _EXPANDED_VARIABLE.match(text)) is not None:
-        yield text[variable.end() :]
-        if _OCTAL.search(text) is not None:
-            # Prompts also have escapes.
-            yield _OCTAL.sub(lambda match: chr(int(match[1], 8)), text[variable.end() :])
+        value = text[variable.end() :]
+        yield value
+        if "\\" in value:
+            # A prompt has escapes, too.
+            yield _PROMPT_ESCAPE.sub(_shown_in_prompt, value)
     elif (index := _INDEX.search(text)) is not None:
         yield text[index.end() :]
+
+
+def _shown_in_prompt(escape: re.Match[str]) -> str:
+    known = _PROMPT_ESCAPES.get(escape[1])
+    return chr(int(escape[1], 8)) if known is None else known
 
 
 def is_prompt(text: str) -> bool:

@@ -31,7 +31,8 @@ __all__ = [
 
 _MAX_OPTIONS = 64
 _MAX_SHIFTS = 8
-_NO_NUMBER = re.compile(r"\\[xuU](?![0-9A-Fa-f])")
+# Escapes without a number, and backslashes that print of zsh drops.
+_DROPPED = re.compile(r"\\(?:[xuU](?![0-9A-Fa-f])|[^abcefnrtvxuUE0-7\\])")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 
 
@@ -506,8 +507,8 @@ def _print(words: Sequence[str]) -> Iterator[Inner]:
     """Yield the words of `print -P`, which are expanded as a prompt, after their escapes."""
     if any(word.startswith("-") and "P" in word for word in words[1:]):
         for word in words[1:]:
-            if _NO_NUMBER.search(word) is not None:
-                raise AmbiguousError("shells disagree about an escape without a number")
+            if _DROPPED.search(word) is not None:
+                raise AmbiguousError("only zsh knows what an escape stands for")
             yield Inner(expanded=word)
             if "\\" in word:
                 yield Inner(expanded=decode_ansi_c(word, printed=True))
