@@ -36,6 +36,10 @@ _START_LIMIT = 60.0
 # is not updated, margins. The cursor stays where it is, and what is below it is erased.
 _READABLE = b"\x18\x1b\\\x1b[0m\x1b(B\x0f\x1b[4l\x1b[?7h\x1b[?2026l\x1b7\x1b[r\x1b8\x1b[J"
 
+# `/dev/tty`, `/dev/console` and `/dev/tty0`: such a descriptor leads to a terminal that its number
+# does not tell, for example to that of another session.
+_ALIASES = frozenset(os.makedev(*numbers) for numbers in ((5, 0), (5, 1), (4, 0)))
+
 # O_NOCTTY: the terminal must not become the controlling one of the server.
 _FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -60,7 +64,7 @@ class Terminals:
         Returns:
             A future to be resolved by the caller when the start has ended, well or badly.
         """
-        while waits := [self._questions[one] for one in devices if one in self._questions]:
+        while waits := [end for on, end in self._questions.items() if _reach(devices, on)]:
             await asyncio.wait(waits)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starts[started] = devices
@@ -98,7 +102,7 @@ class Terminals:
             closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._questions[device] = closed
             try:
-                starts = [start for start, on in self._starts.items() if device in on]
+                starts = [start for start, on in self._starts.items() if _reach(on, device)]
                 if starts and (await asyncio.wait(starts, timeout=_START_LIMIT))[1]:
                     raise OperationFailed("a command on the terminal is still being started")
                 async with self._quiet(device, path) as terminal:
@@ -113,7 +117,7 @@ class Terminals:
 
     @asynccontextmanager
     async def _quiet(self, device: int, path: str) -> AsyncIterator[int]:
-        first = [str(pid) for pid, devices in self._commands.items() if device in devices]
+        first = [str(pid) for pid, on in self._commands.items() if _reach(on, device)]
         terminal = os.open(path, _FLAGS)
         try:
             arguments = (str(terminal), str(_kernel_number(device)), _mode(terminal), *first)
@@ -162,6 +166,11 @@ async def _start(way: str, arguments: tuple[str, ...], terminal: int) -> asyncio
         # Ctrl-C at the terminal of the server is not for the guard.
         start_new_session=True,
     )
+
+
+def _reach(devices: frozenset[int], terminal: int) -> bool:
+    """Return True if one of some devices may be a terminal."""
+    return terminal in devices or not _ALIASES.isdisjoint(devices)
 
 
 def _mode(terminal: int) -> str:

@@ -1,4 +1,4 @@
-"""Questions on terminals that are cancelled."""
+"""Questions on terminals, and the commands that share them."""
 
 import asyncio
 import os
@@ -53,6 +53,26 @@ async def test_a_question_that_is_cancelled_while_its_guard_starts_leaves_nothin
                 await asking
             assert not is_stopped(command)
             assert not termios.tcgetattr(slave)[3] & termios.TOSTOP
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+async def test_a_command_whose_terminal_is_unknown_is_stopped_at_each_question() -> None:
+    master, slave = pty.openpty()
+    # Opened in another session, it may be any terminal.
+    streams = frozenset([os.stat("/dev/tty").st_rdev])
+    try:
+        with sandboxed() as (first, command):
+            terminals = Terminals()
+            terminals.add_command(first, streams)
+            async with terminals.turn(os.fstat(slave).st_rdev, os.ttyname(slave)):
+                assert is_stopped(command)
+                starting = asyncio.create_task(terminals.begin_start(streams))
+                await asyncio.sleep(0)
+                assert not starting.done()
+            assert not is_stopped(command)
+            (await starting).set_result(None)
     finally:
         os.close(master)
         os.close(slave)
