@@ -294,6 +294,7 @@ _NOTICED = {
     "relative path hostname": "cd @BIN@ && ./hostname",
     "path of a variable": "D=@BIN@; $D/rm -f x",
     # Texts that are expanded later
+    "line break in quotes of env -S": "env -S 'bash -c \"#\nrm -f x\"'",
     "line break in a prompt": r"""PS4='$(cat <<< "a\nrm -f x" | sh)'; set -x; :""",
     "prompt of the trace": "PS4='$(rm -f x)'; set -x; :",
     "prompt of the trace, encoded": r"PS4='\044(rm -f x)'; set -x; :",

@@ -177,6 +177,7 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("zsh", "$é''rm -f x"),
         ("zsh", r"setopt promptsubst; print -P '$\(hostname)'"),
         ("zsh", "f(+hostname)"),
+        ("zsh", "{commands[q]==rm; q -f}"),
         ("bash", "PS4='`cat <<< hostname | bash -'; set -x; :"),
         ("zsh", "${=x-bash -c 'rm -f x'}"),
         ("zsh", r"setopt promptsubst; print -P '$\x28hostname\xx)'"),

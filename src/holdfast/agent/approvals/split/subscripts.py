@@ -29,8 +29,8 @@ ZSH_TABLES = frozenset(
 )
 """Arrays of zsh with which a script defines functions, aliases and command names."""
 
-ZSH_TABLE = re.compile(rf"(?:-[A-Za-z]*)?(?:{'|'.join(sorted(ZSH_TABLES))})(?:\[|\+?=)")
-"""An assignment to one of them, or to a member; also after an option, as in `-vfunctions[x]`."""
+ZSH_TABLE = re.compile(rf"(?:-[A-Za-z]*|\{{+)?(?:{'|'.join(sorted(ZSH_TABLES))})(?:\[|\+?=)")
+"""An assignment to one of them, or to a member; also after an option or a brace."""
 
 CODE_IN_PATTERN = re.compile(r"\([^()\n]*?(?:e[^\w\s()]|[+'\"\\$`])")
 """The qualifiers of a pattern of zsh that may run code, such as `*(e:…:)`."""

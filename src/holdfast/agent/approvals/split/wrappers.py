@@ -8,7 +8,9 @@ as its value, and without.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.agent.approvals.split.budget import AmbiguousError, UnreadableError
@@ -367,9 +369,13 @@ def _env(words: Sequence[str]) -> Iterator[Inner]:
             value = word.partition("S")[2]
         else:
             continue
-        # It treats a line end as a blank.
-        script = _ENV_SPACE.sub(" ", " ".join([value, *words[number + 1 :]]))
+        text = " ".join([value, *words[number + 1 :]])
+        # It treats a line end as a blank, but not in quotes.
+        script = _ENV_SPACE.sub(" ", text)
         yield Inner(script=script)
+        if script != text:
+            with suppress(ValueError):
+                yield Inner(tuple(shlex.split(text)))
         if "\\" in script:
             # Its own escapes include some for blanks.
             yield Inner(script=_ENV_BLANK.sub(" ", script), guess=True)
