@@ -35,7 +35,7 @@ class Effect(Enum):
     """Changes something; repeating the call has no further effect."""
     CHANGES = "changes"
     RUNS = "runs"
-    """Whatever the sandbox, or the user, allows a command to do."""
+    """Everything that the sandbox or the user allows a command to do."""
 
 
 @dataclass(frozen=True, slots=True)
